@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/build"
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/client"
+)
+
+// Label marks the containers a builder made; its value is the builder's name.
+const Label = "mesh.builder"
+
+// Engine is a connection to one container engine. Its methods may be used concurrently.
+type Engine struct {
+	api   *client.Client
+	owner string
+}
+
+// Open makes an Engine for a socket such as "unix:///run/docker.sock". Owner is the
+// builder's name. Nothing is sent yet.
+func Open(host, owner string) (*Engine, error) {
+	api, err := client.New(client.WithHost(host))
+	if err != nil {
+		return nil, fmt.Errorf("open container engine %s: %w", host, err)
+	}
+	return &Engine{api: api, owner: owner}, nil
+}
+
+// Close ends idle connections.
+func (e *Engine) Close() error { return e.api.Close() }
+
+// Ping asks whether the engine answers.
+func (e *Engine) Ping(ctx context.Context) error {
+	if _, err := e.api.Ping(ctx, client.PingOptions{}); err != nil {
+		return fmt.Errorf("reach container engine %s: %w", e.api.DaemonHost(), err)
+	}
+	return nil
+}
+
+// Tag is the name an image of this builder has inside the engine while it is needed.
+func (e *Engine) Tag(build string) string {
+	return "mesh-build/" + e.owner + ":" + build
+}
+
+// BuildSpec is one classic build. Context is a tar; Network is "none" or the engine's
+// network; Memory in bytes, 0 is no limit.
+type BuildSpec struct {
+	Context    io.Reader
+	Dockerfile string
+	Args       map[string]string
+	Network    string
+	Memory     int64
+	Tag        string
+}
+
+// Build runs the Dockerfile without any cache and gives the engine's lines to log.
+func (e *Engine) Build(ctx context.Context, spec BuildSpec, log func(string)) error {
+	args := map[string]*string{}
+	for k, v := range spec.Args {
+		args[k] = &v
+	}
+	res, err := e.api.ImageBuild(ctx, spec.Context, client.ImageBuildOptions{
+		Tags: []string{spec.Tag}, Dockerfile: spec.Dockerfile, BuildArgs: args, NetworkMode: spec.Network,
+		Memory: spec.Memory, MemorySwap: spec.Memory,
+		NoCache: true, Remove: true, ForceRemove: true, Version: build.BuilderV1,
+	})
+	if err != nil {
+		return fmt.Errorf("build image: %w", err)
+	}
+	defer res.Body.Close()
+	if err := messages(res.Body, log); err != nil {
+		return fmt.Errorf("build image: %w", err)
+	}
+	return nil
+}
+
+// messages reads the engine's stream to its end, and fails when it tells of a failure.
+func messages(r io.Reader, log func(string)) error {
+	dec := json.NewDecoder(r)
+	for {
+		var m jsonstream.Message
+		if err := dec.Decode(&m); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if m.Error != nil {
+			return errors.New(strings.TrimSpace(m.Error.Message))
+		}
+		for line := range strings.Lines(m.Stream) {
+			if line = strings.TrimRight(line, "\r\n"); line != "" {
+				log(line)
+			}
+		}
+	}
+}
+
+// Save writes an image as a tar in the form of `docker save`.
+func (e *Engine) Save(ctx context.Context, image string, w io.Writer) error {
+	r, err := e.api.ImageSave(ctx, []string{image})
+	if err != nil {
+		return fmt.Errorf("save image %s: %w", image, err)
+	}
+	defer r.Close()
+	if _, err := io.Copy(w, r); err != nil {
+		return fmt.Errorf("save image %s: %w", image, err)
+	}
+	return nil
+}
+
+// Load reads a tar in the form of `docker save`.
+func (e *Engine) Load(ctx context.Context, r io.Reader) error {
+	res, err := e.api.ImageLoad(ctx, r)
+	if err != nil {
+		return fmt.Errorf("load image: %w", err)
+	}
+	defer res.Close()
+	if err := messages(bufio.NewReader(res), func(string) {}); err != nil {
+		return fmt.Errorf("load image: %w", err)
+	}
+	return nil
+}
+
+// Has says whether the engine holds an image by this name.
+func (e *Engine) Has(ctx context.Context, image string) (bool, error) {
+	_, err := e.api.ImageInspect(ctx, image)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("inspect image %s: %w", image, err)
+	}
+	return true, nil
+}
+
+// Remove removes an image's name, and the image when that was its last.
+func (e *Engine) Remove(ctx context.Context, image string) error {
+	_, err := e.api.ImageRemove(ctx, image, client.ImageRemoveOptions{PruneChildren: true})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove image %s: %w", image, err)
+	}
+	return nil
+}
+
+// Sweep removes the containers and images that earlier lives of this builder left.
+func (e *Engine) Sweep(ctx context.Context) error {
+	containers, err := e.api.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("label", Label+"="+e.owner),
+	})
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	var errs []error
+	for _, c := range containers.Items {
+		errs = append(errs, e.removeContainer(ctx, c.ID))
+	}
+	images, err := e.api.ImageList(ctx, client.ImageListOptions{
+		Filters: client.Filters{}.Add("reference", "mesh-build/"+e.owner),
+	})
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	for _, image := range images.Items {
+		for _, tag := range image.RepoTags {
+			errs = append(errs, e.Remove(ctx, tag))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) removeContainer(ctx context.Context, id string) error {
+	_, err := e.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}
