@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mesh-control/mesh/reconcile/api"
+)
+
+// app holds what every command shares: the streams and the global flags.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+
+	contextPath string
+	output      string
+	timeout     time.Duration
+	yes         bool
+	running     string // the command being run, for error messages
+}
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "mesh",
+		Short:         "See, build and push what a mesh of machines runs",
+		Long:          "See, build and push what a mesh of machines runs.\n\n" + exitHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.contextPath, "context", "", "context file (default $MESH_CONTEXT, then ~/.config/mesh/context.json)")
+	flags.StringVarP(&a.output, "output", "o", "table", "table or json")
+	flags.DurationVar(&a.timeout, "timeout", 15*time.Minute, "how long to wait at most")
+	flags.BoolVarP(&a.yes, "yes", "y", false, "do what is shown without asking")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.running = strings.TrimPrefix(cmd.CommandPath(), "mesh ")
+		if a.output != "table" && a.output != "json" {
+			return usage("-o %s is not known; use table or json", a.output)
+		}
+		return nil
+	}
+	root.AddGroup(
+		&cobra.Group{ID: "look", Title: "Look:"}, &cobra.Group{ID: "change", Title: "Change:"},
+		&cobra.Group{ID: "machines", Title: "Machines:"}, &cobra.Group{ID: "modules", Title: "Modules:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, command := range commands {
+			command.GroupID = group
+			root.AddCommand(command)
+		}
+	}
+	add("look", a.statusCommand(), a.behindCommand(), a.planCommand(), a.whyCommand(), a.buildsCommand(), a.doctorCommand())
+	add("change", a.buildCommand(), a.assignCommand(), a.unassignCommand(), a.pushCommand(), a.secretCommand(), a.builderCommand())
+	add("machines", a.nodeCommand())
+	add("modules", a.moduleCommand(), a.repoCommand(), a.schemaCommand())
+	root.AddCommand(a.versionCommand())
+	wrongUse(root)
+	return root
+}
+
+// wrongUse makes cobra's own complaints about arguments exit 2 like our own.
+func wrongUse(command *cobra.Command) {
+	if check := command.Args; check != nil {
+		command.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &outcome{code: exitUsage, message: err.Error(), hints: []string{"usage: " + cmd.UseLine()}}
+			}
+			return nil
+		}
+	} else if command.HasSubCommands() && command.RunE == nil {
+		command.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &outcome{code: exitUsage, message: fmt.Sprintf("no command %q", args[0]), hints: []string{cmd.CommandPath() + " --help lists what there is"}}
+			}
+			return cmd.Help()
+		}
+	}
+	for _, child := range command.Commands() {
+		wrongUse(child)
+	}
+}
+
+// client opens the context file. Every command that needs the controller begins with it.
+func (a *app) client() (*api.Client, error) {
+	path := a.contextPath
+	if path == "" {
+		path = a.getenv("MESH_CONTEXT")
+	}
+	if path == "" {
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return nil, fmt.Errorf("find the context file: %w", err)
+		}
+		path = filepath.Join(config, "mesh", "context.json")
+	}
+	file, err := api.ReadContext(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, &outcome{code: exitFailed, message: "no context file at " + path,
+			hints: []string{"mesh-genesis install writes one; name it with --context or MESH_CONTEXT"}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return api.NewClient(file), nil
+}
+
+// ask opens the client, bounds ctx by --timeout, and calls fn.
+func (a *app) ask(cmd *cobra.Command, fn func(ctx context.Context, client *api.Client) error) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+	defer cancel()
+	return fn(ctx, client)
+}
+
+// show prints an answer as JSON when asked to, else through table.
+func (a *app) show(answer any, table func()) error {
+	if a.output == "json" {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(answer)
+	}
+	table()
+	return nil
+}
+
+// confirm asks on a terminal; without one it refuses unless -y was given.
+func (a *app) confirm(question string) error {
+	if a.yes {
+		return nil
+	}
+	file, ok := a.stdin.(*os.File)
+	if ok {
+		info, err := file.Stat()
+		ok = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	if !ok {
+		return &outcome{code: exitUsage, message: "there is no terminal to ask on", hints: []string{"-y does what is shown without asking"}}
+	}
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.ToLower(strings.TrimSpace(answer)) != "y" {
+		return &outcome{code: exitFailed, message: "nothing was changed"}
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/schema"
+)
+
+func (a *app) buildCommand() *cobra.Command {
+	var in api.BuildRequestIn
+	command := &cobra.Command{
+		Use:   "build --behind | build URL [PATH] [--ref R]",
+		Short: "Have a builder build what is behind, or one repository and path",
+		Long: "Have a builder build what is behind, or one repository and path.\n" +
+			"Building delivers nothing: a node keeps what it has until a push.\n\n" + exitHelp,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := buildInput(&in, args); err != nil {
+				return err
+			}
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error { return a.build(ctx, client, in) })
+		},
+	}
+	command.Flags().BoolVar(&in.Behind, "behind", false, "build every module that is behind")
+	command.Flags().BoolVar(&in.Retry, "retry", false, "with --behind: also what failed before with this very source")
+	command.Flags().StringVar(&in.Ref, "ref", "", "branch, tag or full ref to build (default the one tracked, or the remote's HEAD)")
+	return command
+}
+
+func buildInput(in *api.BuildRequestIn, args []string) error {
+	switch {
+	case in.Behind && len(args) > 0:
+		return usage("--behind and a repository are different requests: one asks what needs building, the other names it")
+	case in.Behind && in.Ref != "":
+		return usage("--behind builds each module from its own recorded ref; --ref goes with a repository")
+	case !in.Behind && len(args) == 0:
+		return usage("say what to build: --behind, or a repository URL and a path in it")
+	case in.Retry && !in.Behind:
+		return usage("--retry goes with --behind; a named repository is always built")
+	}
+	if len(args) > 0 {
+		in.Repository = args[0]
+	}
+	if len(args) > 1 {
+		in.Path = args[1]
+	}
+	return nil
+}
+
+func (a *app) build(ctx context.Context, client *api.Client, in api.BuildRequestIn) error {
+	requested, err := api.BuildRequest.Do(ctx, client, in)
+	if err != nil {
+		return err
+	}
+	if len(requested.Builds) == 0 {
+		return a.show(api.BuildWatchOut{}, func() { fmt.Fprintln(a.stdout, "nothing is behind") })
+	}
+	if requested.Consumers == 0 {
+		fmt.Fprintln(a.stderr, "no builder is taking work; the builds wait in the queue")
+	}
+	ids := make([]string, len(requested.Builds))
+	for i, build := range requested.Builds {
+		ids[i] = build.ID
+	}
+	last, err := a.watchBuilds(ctx, client, ids)
+	if errors.Is(err, context.DeadlineExceeded) {
+		message := "timed out; the builds go on"
+		if last.Consumers == 0 {
+			message = "no builder is taking work; the builds stay in the queue"
+		}
+		return &outcome{code: exitTimeout, message: message, hints: []string{"mesh builds shows how far they are"}}
+	}
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		err = a.show(last, nil)
+	}
+	return errors.Join(err, said(buildExit(last.Builds)))
+}
+
+func buildExit(builds []api.Build) int {
+	failed := 0
+	for _, build := range builds {
+		if !succeeded(build.State) {
+			failed++
+		}
+	}
+	switch {
+	case failed == 0:
+		return exitDone
+	case len(builds) == 1:
+		return exitFailed
+	default:
+		return exitPartly
+	}
+}
+
+func succeeded(state string) bool {
+	return state == string(schema.OutcomeBuilt) || state == string(schema.OutcomeUnchanged)
+}
+
+func ended(build api.Build) bool { return build.State != "queued" && build.State != "running" }
+
+// watchBuilds prints phases as they pass and a line for each build that ends, until all have.
+func (a *app) watchBuilds(ctx context.Context, client *api.Client, ids []string) (api.BuildWatchOut, error) {
+	names := map[string]string{}
+	printed := map[string]bool{}
+	var last api.BuildWatchOut
+	for {
+		news, err := api.BuildWatch.Do(ctx, client, api.BuildWatchIn{IDs: ids, Cursor: last.Cursor})
+		if err != nil {
+			return last, err
+		}
+		last = news
+		for _, build := range news.Builds {
+			names[build.ID] = buildName(build)
+		}
+		for _, progress := range news.Progress {
+			if progress.Line == "" {
+				a.phase(names[progress.ID], progress)
+			}
+		}
+		open := 0
+		for _, build := range news.Builds {
+			if !ended(build) {
+				open++
+			} else if !printed[build.ID] {
+				printed[build.ID] = true
+				a.printBuilt(build)
+			}
+		}
+		if open == 0 {
+			return last, nil
+		}
+	}
+}
+
+func (a *app) phase(name string, progress schema.Progress) {
+	what := string(progress.Phase)
+	if progress.Artifact != "" {
+		what += " " + progress.Artifact
+	}
+	fmt.Fprintf(a.stderr, "  %s  %-12s %s\n", progress.At.Local().Format(time.TimeOnly), name, what)
+}
+
+func buildName(build api.Build) string {
+	switch {
+	case build.Module != "":
+		return build.Module
+	case build.Path != "":
+		return build.Path
+	default:
+		return build.Repository
+	}
+}
+
+func (a *app) printBuilt(build api.Build) {
+	if a.output == "json" {
+		return
+	}
+	line := fmt.Sprintf("%-9s %-14s %s in %s", build.State, buildName(build), orDash(build.Digest), took(build.Started, build.Ended))
+	if build.Error != nil {
+		line = fmt.Sprintf("%-9s %-14s %s: %s", build.State, buildName(build), build.Error.Reason, firstLine(build.Error.Message))
+	}
+	fmt.Fprintln(a.stdout, line)
+	if build.Error != nil && build.Error.Remedy != "" {
+		fmt.Fprintln(a.stderr, "hint: "+build.Error.Remedy)
+	}
+}
+
+func (a *app) buildsCommand() *cobra.Command {
+	var in api.BuildListIn
+	command := &cobra.Command{
+		Use: "builds", Short: "What was built, and what became of it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+				list, err := api.BuildList.Do(ctx, client, in)
+				if err != nil {
+					return err
+				}
+				return a.show(list, func() { a.printBuilds(list.Builds) })
+			})
+		},
+	}
+	command.Flags().StringVar(&in.Module, "module", "", "of this module only")
+	command.Flags().IntVar(&in.Limit, "limit", 0, "at most so many (default 50)")
+	show := &cobra.Command{
+		Use: "show ID", Short: "One build with phases, artifacts and the reason if it failed", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showBuild(cmd, args[0], a.printBuild)
+		},
+	}
+	logs := &cobra.Command{
+		Use: "logs ID", Short: "The log of a build", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showBuild(cmd, args[0], func(out api.BuildShowOut) { fmt.Fprint(a.stdout, out.Log) })
+		},
+	}
+	command.AddCommand(show, logs)
+	return command
+}
+
+func (a *app) showBuild(cmd *cobra.Command, id string, print func(api.BuildShowOut)) error {
+	return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+		out, err := api.BuildShow.Do(ctx, client, api.BuildShowIn{ID: id})
+		if err != nil {
+			return err
+		}
+		return a.show(out, func() { print(out) })
+	})
+}
+
+func (a *app) printBuilds(builds []api.Build) {
+	rows := make([][]string, 0, len(builds))
+	for _, b := range builds {
+		note := "-"
+		if b.Error != nil {
+			note = b.Error.Reason + ": " + firstLine(b.Error.Message)
+		}
+		rows = append(rows, []string{short(b.ID), buildName(b), b.State, short(b.Digest), short(b.Commit), ago(b.Requested), took(b.Started, b.Ended), orDash(b.Builder), note})
+	}
+	table(a.stdout, "nothing was ever built", []string{"BUILD", "MODULE", "STATE", "MANIFEST", "COMMIT", "ASKED", "TOOK", "BUILDER", "NOTE"}, rows)
+}
+
+func (a *app) printBuild(out api.BuildShowOut) {
+	b := out.Build
+	fmt.Fprintf(a.stdout, "build     %s\nmodule    %s\nfrom      %s\nref       %s\ncommit    %s\nstate     %s\nmanifest  %s\nbuilder   %s\nasked     %s\ntook      %s\n",
+		b.ID, orDash(b.Module), place(b.Repository, b.Path), orDash(b.Ref), orDash(b.Commit), b.State, orDash(b.Digest), orDash(b.Builder), ago(b.Requested), took(b.Started, b.Ended))
+	if b.Error != nil {
+		fmt.Fprintf(a.stdout, "reason    %s\nmessage   %s\nremedy    %s\n", b.Error.Reason, strings.ReplaceAll(b.Error.Message, "\n", "\n          "), orDash(b.Error.Remedy))
+	}
+	for _, phase := range b.Phases {
+		fmt.Fprintf(a.stdout, "phase     %-10s %-14s %d ms\n", phase.Phase, phase.Artifact, phase.Millis)
+	}
+	for name, artifact := range out.Artifacts {
+		fmt.Fprintf(a.stdout, "artifact  %-10s %-14s %s\n", artifact.Kind, name, artifact.Digest)
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mesh-control/mesh/reconcile/api"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var exitCode bool
+	command := &cobra.Command{
+		Use: "plan [NODE…]", Short: "What a push would change (default: on every node that is behind)",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+				plan, err := api.DeliveryPlan.Do(ctx, client, api.PlanIn{Nodes: args, Behind: len(args) == 0})
+				if err != nil {
+					return err
+				}
+				if err := a.show(plan, func() { a.printPlan(plan) }); err != nil {
+					return err
+				}
+				if exitCode && len(plan.Nodes) > 0 {
+					return said(exitBehind)
+				}
+				return nil
+			})
+		},
+	}
+	command.Flags().BoolVar(&exitCode, "exit-code", false, "exit 3 when anything would change")
+	return command
+}
+
+var marks = map[string]string{"create": "+", "update": "~", "recreate": "±", "remove": "-"}
+
+func (a *app) printPlan(plan api.PlanOut) {
+	if len(plan.Nodes) == 0 {
+		fmt.Fprintln(a.stdout, "nothing would change")
+		return
+	}
+	for _, node := range plan.Nodes {
+		fmt.Fprintf(a.stdout, "%s (%s): %d changes\n", node.Node, short(node.Hash), len(node.Changes))
+		for _, change := range node.Changes {
+			fmt.Fprintf(a.stdout, "  %s %-9s %-9s %s  %s\n", marks[change.Action], change.Action, change.Type, change.Resource, change.Detail)
+		}
+		a.printBlocked(node.Blocked)
+	}
+}
+
+func (a *app) printBlocked(blocked []api.Blocked) {
+	for _, b := range blocked {
+		fmt.Fprintf(a.stdout, "  ! %s is held back: %s\n", b.Module, b.Message)
+		if b.Remedy != "" {
+			fmt.Fprintf(a.stderr, "hint: %s\n", b.Remedy)
+		}
+	}
+}
+
+func (a *app) pushCommand() *cobra.Command {
+	var behind bool
+	command := &cobra.Command{
+		Use:   "push --behind | push NODE…",
+		Short: "Send nodes the declaration that follows from their assignments",
+		Long:  "Send nodes the declaration that follows from their assignments. The plan is shown first,\nand exactly that plan is pushed.\n\n" + exitHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if behind == (len(args) > 0) {
+				return usage("say where to push: --behind, or nodes by name, not both")
+			}
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+				return a.push(ctx, client, api.PlanIn{Nodes: args, Behind: behind})
+			})
+		},
+	}
+	command.Flags().BoolVar(&behind, "behind", false, "push to every node that is behind")
+	return command
+}
+
+func (a *app) push(ctx context.Context, client *api.Client, in api.PlanIn) error {
+	plan, err := api.DeliveryPlan.Do(ctx, client, in)
+	if err != nil {
+		return err
+	}
+	if len(plan.Nodes) == 0 {
+		return a.show(api.PushOut{}, func() { fmt.Fprintln(a.stdout, "nothing is behind") })
+	}
+	if a.output != "json" {
+		a.printPlan(plan)
+	}
+	if err := a.confirm("push this?"); err != nil {
+		return err
+	}
+	hashes := map[string]string{}
+	for _, node := range plan.Nodes {
+		hashes[node.Node] = node.Hash
+	}
+	pushed, err := api.DeliveryPush.Do(ctx, client, api.PushIn{Plans: hashes})
+	if err != nil {
+		return err
+	}
+	states, err := a.watchPush(ctx, client, pushed.Nodes)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if showErr := a.show(api.PushOut{Nodes: states}, func() { a.printPushed(states) }); showErr != nil {
+		return showErr
+	}
+	return said(pushExit(states, plan))
+}
+
+// watchPush waits for every pushed node to settle, and says what changes on the way.
+func (a *app) watchPush(ctx context.Context, client *api.Client, nodes []api.NodePush) ([]api.NodePush, error) {
+	states := map[string]api.NodePush{}
+	generations := map[string]int64{}
+	for _, node := range nodes {
+		states[node.Node] = node
+		if node.Generation > 0 {
+			generations[node.Node] = node.Generation
+			fmt.Fprintf(a.stderr, "  %s: generation %d pushed\n", node.Node, node.Generation)
+		}
+	}
+	collect := func() []api.NodePush {
+		all := make([]api.NodePush, len(nodes))
+		for i, node := range nodes {
+			all[i] = states[node.Node]
+		}
+		return all
+	}
+	for len(generations) > 0 {
+		watched, err := api.DeliveryWatch.Do(ctx, client, api.DeliveryWatchIn{Generations: generations})
+		if err != nil {
+			return collect(), err
+		}
+		for _, node := range watched.Nodes {
+			node.Blocked = states[node.Node].Blocked
+			states[node.Node] = node
+		}
+		if watched.Done {
+			break
+		}
+	}
+	return collect(), nil
+}
+
+func (a *app) printPushed(nodes []api.NodePush) {
+	rows := make([][]string, 0, len(nodes))
+	for _, n := range nodes {
+		rows = append(rows, []string{n.Node, strconv.FormatInt(n.Generation, 10), n.State, orDash(firstLine(n.Message))})
+	}
+	table(a.stdout, "nothing was pushed", []string{"NODE", "GENERATION", "STATE", "NOTE"}, rows)
+	for _, n := range nodes {
+		a.printBlocked(n.Blocked)
+	}
+}
+
+func pushExit(nodes []api.NodePush, plan api.PlanOut) int {
+	for _, node := range nodes {
+		if node.State != "applied" {
+			return exitPartly
+		}
+	}
+	for _, node := range plan.Nodes {
+		if len(node.Blocked) > 0 {
+			return exitPartly
+		}
+	}
+	return exitDone
+}
+
+func (a *app) assignCommand() *cobra.Command {
+	in := api.AssignIn{}
+	var settings, bindings []string
+	command := &cobra.Command{
+		Use: "assign MODULE --node N [--set k=v] [--bind provision=module@node]", Short: "Put a module on a node; a push makes it so",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Module = args[0]
+			var err error
+			if in.Settings, err = pairs("--set", settings); err != nil {
+				return err
+			}
+			if in.Bindings, err = pairs("--bind", bindings); err != nil {
+				return err
+			}
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+				out, err := api.AssignmentAdd.Do(ctx, client, in)
+				if err != nil {
+					return err
+				}
+				return a.show(out, func() {
+					fmt.Fprintf(a.stdout, "%s is assigned to %s; mesh plan shows what a push would change\n", in.Module, in.Node)
+					for _, note := range out.Notes {
+						fmt.Fprintln(a.stdout, "  "+note)
+					}
+				})
+			})
+		},
+	}
+	nodeFlag(command, &in.Node)
+	command.Flags().StringArrayVar(&settings, "set", nil, "a setting, key=value")
+	command.Flags().StringArrayVar(&bindings, "bind", nil, "which provider to use, provision=module@node")
+	return command
+}
+
+func nodeFlag(command *cobra.Command, node *string) {
+	command.Flags().StringVar(node, "node", "", "the node (required)")
+	check := command.Args
+	command.Args = func(cmd *cobra.Command, args []string) error {
+		if *node == "" {
+			return errors.New("--node is missing")
+		}
+		return check(cmd, args)
+	}
+}
+
+func pairs(flag string, texts []string) (map[string]string, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	values := map[string]string{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return nil, usage("%s %s: expected key=value", flag, text)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func (a *app) unassignCommand() *cobra.Command {
+	in := api.UnassignIn{}
+	command := &cobra.Command{
+		Use: "unassign MODULE --node N", Short: "Take a module off a node; a push makes it so", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Module = args[0]
+			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+				if err := a.confirm(fmt.Sprintf("take %s off %s at the next push?", in.Module, in.Node)); err != nil {
+					return err
+				}
+				if _, err := api.AssignmentRemove.Do(ctx, client, in); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.stdout, "%s is no longer assigned to %s; mesh plan shows what a push would remove\n", in.Module, in.Node)
+				return nil
+			})
+		},
+	}
+	nodeFlag(command, &in.Node)
+	return command
+}

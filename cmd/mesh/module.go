@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mesh-control/mesh/schema"
+)
+
+const moduleFile = "module.json"
+
+func (a *app) moduleCommand() *cobra.Command {
+	command := &cobra.Command{Use: "module", Short: "Write and check a module.json, offline"}
+	check := &cobra.Command{
+		Use: "check [DIR|FILE…]", Short: "Check module.json with the verdict catalogue and builder give",
+		RunE: func(_ *cobra.Command, args []string) error { return a.checkModules(args) },
+	}
+	var name string
+	initialise := &cobra.Command{
+		Use: "init [DIR]", Short: "Write a first module.json", Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) == 1 {
+				dir = args[0]
+			}
+			return a.initModule(dir, name)
+		},
+	}
+	initialise.Flags().StringVar(&name, "name", "", "the module's name (default the directory's)")
+	command.AddCommand(check, initialise)
+	return command
+}
+
+func (a *app) checkModules(args []string) error {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	bad := 0
+	for _, path := range args {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, moduleFile)
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			var module *schema.Module
+			if module, err = schema.ParseModule(path, text); err == nil {
+				fmt.Fprintf(a.stdout, "%s: module %s is fine\n", path, module.Name)
+				continue
+			}
+		}
+		bad++
+		fmt.Fprintln(a.stderr, err)
+	}
+	if bad > 0 {
+		return said(exitFailed)
+	}
+	return nil
+}
+
+const firstModule = `{
+  "name": %q,
+  "description": "What it is, in a line",
+  "artifacts": {
+    "files": { "kind": "archive", "path": "files" }
+  },
+  "resources": [
+    { "id": "files", "type": "archive", "artifact": "files", "path": "/srv/%s" }
+  ]
+}
+`
+
+func (a *app) initModule(dir, name string) error {
+	if name == "" {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		name = filepath.Base(absolute)
+	}
+	text := fmt.Sprintf(firstModule, name, name)
+	path := filepath.Join(dir, moduleFile)
+	if _, err := schema.ParseModule(path, []byte(text)); err != nil {
+		return &outcome{code: exitUsage, message: fmt.Sprintf("%q cannot be a module's name: lower case letters, digits and dashes, a letter first", name),
+			hints: []string{"mesh module init --name NAME"}}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "files"), 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return &outcome{code: exitFailed, message: path + " is there already; nothing was written", hints: []string{"mesh module check " + dir}}
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	fmt.Fprintf(a.stdout, "%s is written; put files beside it in files/ and commit both\n", path)
+	return nil
+}
+
+func (a *app) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema " + documents(), Short: "The JSON Schema of a document, for editors", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := schema.JSONSchema(args[0])
+			if err != nil {
+				return usage("%v", err)
+			}
+			_, err = a.stdout.Write(text)
+			return err
+		},
+	}
+}
