@@ -10,6 +10,7 @@ import (
 
 	"github.com/mesh-control/mesh/internal/store"
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/work"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -27,6 +28,24 @@ type Extension struct {
 	SelfCheck      func(context.Context, *Context) ([]api.Finding, error) // read-only
 	Start          func(context.Context, *Context) error
 	Stop           func(context.Context) error
+
+	// Nodes lists every node, and Pools the id of every pool: what sharded reconcilers are
+	// resynced with. At most one extension gives each.
+	Nodes func(context.Context, *Context) ([]Node, error)
+	Pools func(context.Context, *Context) ([]string, error)
+
+	plugin   bool
+	pluginID string
+}
+
+// Plugin makes an extension a plugin: its methods are served under plugins/<id>/ and its
+// actions are mesh:<id>:<verb>. Its name is its id unless it has one.
+func Plugin(id string, e Extension) Extension {
+	e.plugin, e.pluginID = true, id
+	if e.Name == "" {
+		e.Name = id
+	}
+	return e
 }
 
 // Catalog names the actions and resource types an extension adds.
@@ -37,16 +56,26 @@ type Catalog struct {
 
 // The outcomes of a reconciler's run.
 const (
-	Done      = "DONE"
-	SyncAgain = "SYNC_AGAIN"
+	Done      = work.Done
+	SyncAgain = work.SyncAgain
 )
 
 // How a reconciler's keys are spread over workers.
 const (
-	ShardNode = "node"
-	ShardPool = "pool"
-	ShardNone = "none"
+	ShardNode = work.ShardNode
+	ShardPool = work.ShardPool
+	ShardNone = work.ShardNone
 )
+
+// The roles of a process.
+const (
+	RoleControllers = work.RoleControllers
+	RoleScheduler   = work.RoleScheduler
+)
+
+// ComposeKind is the reconciler that composes a node's declaration; its key is the node's
+// name. Desired.Invalidate enqueues it.
+const ComposeKind = "node.compose"
 
 // Reconciler is a level-triggered worker on the work queue; its name is its work kind.
 type Reconciler struct {
@@ -63,8 +92,8 @@ type Periodic struct {
 	Every time.Duration
 }
 
-// Run is what one run of a reconciler holds. Every transaction it opens through Tx begins by
-// fencing its lease.
+// Run is what one run of a reconciler holds. Every transaction it opens through Tx (or
+// through its Transact, which is the same) begins by fencing its lease.
 type Run struct {
 	*Context
 	Shard int    // -1 where ShardBy is none
@@ -102,9 +131,26 @@ type Context struct {
 	Events  Events
 	Desired Desired
 	Leases  Leases
+	Clock   Clock
 	Log     *slog.Logger
-	// AfterCommit runs a hook once the outermost transaction commits, never on rollback.
+	// Transact runs fn in one transaction, with AfterCommit hooks. In a reconciler it fences.
+	Transact func(ctx context.Context, fn func(tx pgx.Tx) error) error
+	// AfterCommit runs a hook once the outermost transaction commits, never on rollback. The
+	// transaction must come from Transact, a run's Tx or a method's Tx; others panic. Hooks
+	// carry pokes and memory only: a process that dies before its hook must lose nothing.
 	AfterCommit func(tx pgx.Tx, hook func())
+	// Sections asks every extension for its share of a node's declaration and merges them.
+	Sections func(ctx context.Context, node Node) (Section, error)
+	// HandleReport gives a report to every status handler, each under a savepoint of tx.
+	HandleReport func(ctx context.Context, tx pgx.Tx, report schema.Report) error
+	// Hosted says whether an extension of this name is registered.
+	Hosted func(name string) bool
+}
+
+// Clock is business time: the database's (mesh_now), read once and carried on by this
+// process's monotonic clock, so that moving the wall clock moves nothing.
+type Clock interface {
+	Now() time.Time
 }
 
 // Work wakes reconcilers, in the given transaction.
