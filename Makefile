@@ -8,7 +8,7 @@ BIN      := bin
 PROGRAMS := mesh mesh-controller mesh-catalogue mesh-builder mesh-host mesh-registry mesh-genesis
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOBUILD  := go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
-GOLANGCI := v2.12.2
+GOLANGCI := v2.15.0
 PACKAGES  = $(shell go list ./... | grep -v /node_modules/)
 
 .PHONY: help
