@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -142,6 +143,7 @@ type checker struct {
 	document document
 	found    *findings
 	root     *node
+	engine   *engine // lent while values are checked
 }
 
 // shape checks a value's kind and an object's field names, all the way down. What it
@@ -207,6 +209,18 @@ func (c *checker) kind(n *node, s *shape, path string) bool {
 		ok = n.kind == '0' && !strings.ContainsAny(n.text, ".eE")
 		if n.kind == '0' && !ok {
 			c.found.add(n.start, path, "must be an integer, not %s", clip(n.text))
+			return false
+		}
+	}
+	if ok && s.goType == reflect.TypeFor[time.Time]() {
+		if err := new(time.Time).UnmarshalText([]byte(n.text)); err != nil {
+			c.found.add(n.start, path, "must be a time such as 2026-01-31T12:00:00Z, not %s", quote(n.text))
+			return false
+		}
+	}
+	if ok && s.goType == reflect.TypeFor[[]byte]() {
+		if _, err := base64.StdEncoding.Strict().DecodeString(n.text); err != nil || strings.ContainsAny(n.text, "\r\n") {
+			c.found.add(n.start, path, "must be base64")
 			return false
 		}
 	}
