@@ -1,0 +1,308 @@
+package catalogue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/store"
+)
+
+// Config of a [Service]; zero fields take the defaults named.
+type Config struct {
+	Poll         time.Duration // between two looks at a repository, ± 10 %. Default 60 s, at least 1 s
+	MaxBackoff   time.Duration // ceiling between tries of one that fails. Default 10 min, never below Poll
+	AskTimeout   time.Duration // one ls-remote. Default 30 s
+	FetchTimeout time.Duration // one fetch, walk and parse. Default 10 min
+	Asks         int           // ls-remotes at a time. Default 32
+	Fetches      int           // fetches at a time. Default 2, since each holds a commit in memory
+	// Source says how git is spoken.
+	Source source.Config
+	// Credential is asked for what a repository's address needs; nil is none for all.
+	Credential func(ctx context.Context, url string) (*source.Auth, error)
+	Registry   prometheus.Registerer
+	Log        *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&c.Poll, time.Minute)
+	c.Poll = max(c.Poll, time.Second)
+	set(&c.MaxBackoff, 10*time.Minute)
+	c.MaxBackoff = max(c.MaxBackoff, c.Poll)
+	set(&c.AskTimeout, 30*time.Second)
+	set(&c.FetchTimeout, 10*time.Minute)
+	if c.Asks == 0 {
+		c.Asks = 32
+	}
+	if c.Fetches == 0 {
+		c.Fetches = 2
+	}
+	if c.Credential == nil {
+		c.Credential = func(context.Context, string) (*source.Auth, error) { return nil, nil }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Source.Registry == nil {
+		c.Source.Registry = c.Registry
+	}
+	return c
+}
+
+// Service polls and records. Make it with [New].
+type Service struct {
+	config  Config
+	pool    *store.Pool
+	git     *source.Client
+	metrics *metrics
+	log     *slog.Logger
+	// healthy and failing are the slots of repositories whose last try went well, and not.
+	healthy, failing lane
+	leading          atomic.Bool
+	connected        atomic.Bool
+}
+
+// lane bounds how many repositories do a thing at a time.
+type lane struct{ ask, fetch chan struct{} }
+
+func newLane(asks, fetches int) lane {
+	return lane{ask: make(chan struct{}, asks), fetch: make(chan struct{}, fetches)}
+}
+
+// New makes a service on a database whose schema [Migrate] brought up to date.
+func New(pool *store.Pool, config Config) (*Service, error) {
+	config = config.withDefaults()
+	git, err := source.New(config.Source)
+	if err != nil {
+		return nil, fmt.Errorf("prepare git: %w", err)
+	}
+	return &Service{
+		config: config, pool: pool, git: git, log: config.Log,
+		metrics: newMetrics(config.Registry),
+		healthy: newLane(config.Asks, config.Fetches),
+		failing: newLane(max(config.Asks/4, 1), max(config.Fetches/2, 1)),
+	}, nil
+}
+
+// Leading says whether this process is the one that polls.
+func (s *Service) Leading() bool { return s.leading.Load() }
+
+// Connected says whether the database answers: leading, or waiting to.
+func (s *Service) Connected() bool { return s.connected.Load() }
+
+// The pauses of the leader's loop.
+const (
+	firstPause  = 200 * time.Millisecond
+	longestWait = 15 * time.Second
+)
+
+// Run polls until ctx ends, for as long as this process leads, and tries for ever to lead
+// again. It returns nil when ctx ended.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.git.Close()
+	pause := firstPause
+	for {
+		began := time.Now()
+		err := s.lead(ctx)
+		s.leading.Store(false)
+		s.connected.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > longestWait {
+			pause = firstPause
+		}
+		s.log.Warn("the database is gone; connecting again", "error", err, "pause", pause.String())
+		if !sleep(ctx, pause) {
+			return nil
+		}
+		pause = min(pause*2, longestWait)
+	}
+}
+
+// lead holds the leader's lock on one connection and polls until that connection or ctx
+// ends. The same connection listens: whoever cannot hear has no business leading.
+func (s *Service) lead(ctx context.Context) error {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	conn := pooled.Hijack()
+	defer closeConn(conn)
+	s.connected.Store(true)
+	if _, err := conn.Exec(ctx, `LISTEN catalogue`); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock(hashtext('catalogue.leader'))`); err != nil {
+		return fmt.Errorf("lead: %w", err)
+	}
+	s.leading.Store(true)
+	s.log.Info("leading")
+	if err := s.prune(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	defer cancel()
+	crew := &crew{service: s, loops: &loops, members: map[int64]*member{}}
+	crew.watcher = newWatcher(s.log, crew.wakeWatched)
+	loops.Go(func() { crew.watcher.run(ctx) })
+	for {
+		if err := crew.sync(ctx); err != nil {
+			return err
+		}
+		// Whatever a lost notification would have told is found here at the latest.
+		wait, stop := context.WithTimeout(ctx, s.config.Poll)
+		_, err := conn.WaitForNotification(wait)
+		expired := wait.Err() != nil
+		stop()
+		if err != nil && !expired {
+			return fmt.Errorf("listen: %w", err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if expired {
+			if err := conn.Ping(ctx); err != nil {
+				return fmt.Errorf("listen: %w", err)
+			}
+		}
+	}
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server ends what a lost connection held
+}
+
+// crew are the loops under way, one for each repository.
+type crew struct {
+	service *Service
+	loops   *sync.WaitGroup
+	watcher *watcher
+	mu      sync.Mutex
+	members map[int64]*member
+}
+
+// member is the loop of one repository. wake holds at most one request to look now.
+type member struct {
+	id      int64
+	wake    chan struct{}
+	stop    context.CancelFunc
+	watch   string
+	refresh time.Time
+}
+
+func (m *member) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sync brings the loops in line with the table.
+func (c *crew) sync(ctx context.Context) error {
+	list, err := c.service.loadRepositories(ctx)
+	if err != nil {
+		return err
+	}
+	c.service.metrics.count(list)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wanted := map[int64]bool{}
+	for _, r := range list {
+		switch {
+		case r.Removed:
+			c.end(r.ID)
+			if err := c.service.recordUnwatched(ctx, r); err != nil && !errors.Is(err, errOvertaken) {
+				c.service.log.Warn("end a repository", "repository", r.URL, "error", err)
+			}
+		case r.Suspended:
+		default:
+			wanted[r.ID] = true
+			c.keep(ctx, r)
+		}
+	}
+	for id := range c.members {
+		if !wanted[id] {
+			c.end(id)
+		}
+	}
+	return nil
+}
+
+func (c *crew) keep(ctx context.Context, r repository) {
+	m := c.members[r.ID]
+	if m == nil {
+		inner, stop := context.WithCancel(ctx)
+		m = &member{id: r.ID, wake: make(chan struct{}, 1), stop: stop, refresh: r.Refresh}
+		c.members[r.ID] = m
+		c.loops.Go(func() { c.service.follow(inner, m, c.watcher) })
+	} else if r.Refresh.After(m.refresh) {
+		m.refresh = r.Refresh
+		m.nudge()
+	}
+	if directory := watchDirectory(r); directory != m.watch {
+		m.watch = directory
+		c.watcher.set(r.ID, directory)
+	}
+}
+
+func (c *crew) end(id int64) {
+	if m := c.members[id]; m != nil {
+		m.stop()
+		c.watcher.set(id, "")
+		delete(c.members, id)
+	}
+}
+
+func (c *crew) wakeWatched(id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.members[id]; m != nil {
+		m.nudge()
+	}
+}
+
+// watchDirectory is the directory whose refs are watched for r: the one named, or the
+// repository itself when it is on this machine.
+func watchDirectory(r repository) string {
+	if r.Watch != "" {
+		return r.Watch
+	}
+	directory, _ := source.LocalPath(r.URL)
+	return directory
+}
+
+// sleep waits, and says whether it did to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// jitter spreads d by 10 % either way, so that repositories added together drift apart.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
+}
