@@ -25,6 +25,9 @@ import (
 	"time"
 )
 
+// ControllerName is the name a controller's certificate bears, at whatever address it answers.
+const ControllerName = "controller.mesh"
+
 // How long certificates are valid. Backdated an hour, because clocks differ.
 const (
 	caValidity   = 20 * 365 * 24 * time.Hour
@@ -183,8 +186,11 @@ func ServerConfig(certPEM, keyPEM []byte) (*tls.Config, error) {
 var ErrPin = errors.New("the server's certificate does not match the fingerprint this credential carries")
 
 // ClientConfig connects only to a server whose certificate has one of the pins, or is signed
-// by a certificate in its chain that has one and names the server. It never looks at the
-// machine's trust store. With no pin every handshake fails.
+// by a certificate in its chain that has one and bears the ServerName the caller sets on the
+// result. It never looks at the machine's trust store. With no pin every handshake fails.
+//
+// A pinned authority without a ServerName is refused: TLS carries no name for a bare IP
+// address, and whoever holds any certificate of the mesh could answer there.
 //
 // The check stands in VerifyConnection because the other hook is skipped on resumed
 // sessions.
@@ -217,6 +223,9 @@ func verifyPins(state tls.ConnectionState, pins []string) error {
 	for _, authority := range chain[1:] {
 		if !authority.IsCA || !slices.Contains(pins, Fingerprint(authority)) {
 			continue
+		}
+		if state.ServerName == "" {
+			return errors.New("a pinned authority needs a server name to check, and none was set")
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(authority)

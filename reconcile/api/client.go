@@ -59,8 +59,10 @@ const maxAnswer = 64 << 20
 
 // NewClient makes a client for the mesh a context file describes.
 func NewClient(file ContextFile) *Client {
+	config := pki.ClientConfig(file.Fingerprint)
+	config.ServerName = pki.ControllerName
 	transport := &http.Transport{
-		TLSClientConfig:       pki.ClientConfig(file.Fingerprint),
+		TLSClientConfig:       config,
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: 60 * time.Second,
