@@ -229,7 +229,8 @@ func (u unit) resolve(r Reference, required map[string]bool) error {
 				clip(r.String()), quote(r.Name), u.near(r.Name, sortedKeys(u.settings)))
 		}
 	case RefProvision:
-		if !required[r.Name] {
+		provided := slices.ContainsFunc(u.provides, func(p Provision) bool { return p.Name == r.Name })
+		if !required[r.Name] && !provided {
 			return fmt.Errorf("%s: the module requires no provision %s%s", clip(r.String()), quote(r.Name), u.near(r.Name, sortedKeys(required)))
 		}
 	case RefSecret:
