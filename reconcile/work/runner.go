@@ -27,6 +27,7 @@ type Config struct {
 	Keys        func(ctx context.Context, shardBy string) ([]string, error)
 	Log         *slog.Logger
 	LeaseTTL    time.Duration // 15 s
+	FenceIdle   time.Duration // how long a fenced transaction may sit idle: as LeaseTTL
 	Poll        time.Duration // 1 s
 	Resync      time.Duration // 5 min, plus as much jitter
 	Concurrency int           // runs at once per reconciler: 8
@@ -57,7 +58,7 @@ type lane struct {
 func NewRunner(config Config) *Runner {
 	config = withDefaults(config)
 	r := &Runner{config: config, lanes: map[string]*lane{}}
-	r.leases = NewLeases(config.Store, config.ID, config.LeaseTTL)
+	r.leases = NewLeases(config.Store, config.ID, config.FenceIdle)
 	worker := config.ID
 	if config.Role != RoleControllers {
 		worker = config.Role + "/" + config.ID
@@ -90,6 +91,9 @@ func withDefaults(c Config) Config {
 	}
 	if c.LeaseTTL == 0 {
 		c.LeaseTTL = 15 * time.Second
+	}
+	if c.FenceIdle == 0 {
+		c.FenceIdle = c.LeaseTTL
 	}
 	if c.Poll == 0 {
 		c.Poll = time.Second
