@@ -61,7 +61,7 @@ func NewClient(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := trust(config)
+	tlsConfig, err := trust(config, base.Hostname())
 	if err != nil {
 		return nil, fmt.Errorf("trust registry %s: %w", base.Host, err)
 	}
@@ -103,9 +103,18 @@ func parseBase(text string) (*url.URL, error) {
 	return &url.URL{Scheme: base.Scheme, Host: base.Host}, nil
 }
 
-func trust(config Config) (*tls.Config, error) {
+func trust(config Config, host string) (*tls.Config, error) {
 	if config.Fingerprint != "" {
-		return pki.ClientConfig(config.Fingerprint), nil
+		pinned := pki.ClientConfig(config.Fingerprint)
+		check := pinned.VerifyConnection
+		pinned.VerifyConnection = func(state tls.ConnectionState) error {
+			state.ServerName = host // which TLS leaves empty for an IP address
+			if err := check(state); err != nil {
+				return permanent{err}
+			}
+			return nil
+		}
+		return pinned, nil
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(config.CA)) {
@@ -284,6 +293,6 @@ func transient(err error) bool {
 	}
 	var certificate *tls.CertificateVerificationError
 	var marked permanent
-	return !errors.As(err, &marked) && !errors.As(err, &certificate) && !errors.Is(err, pki.ErrPin) &&
+	return !errors.As(err, &marked) && !errors.As(err, &certificate) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -60,7 +60,7 @@ func (p *Proxy) Update(config Config) error {
 	if err != nil {
 		return err
 	}
-	tlsConfig, err := trust(config)
+	tlsConfig, err := trust(config, base.Hostname())
 	if err != nil {
 		return fmt.Errorf("trust registry %s: %w", base.Host, err)
 	}

@@ -23,10 +23,11 @@ func Leaks() goleak.Option {
 
 // Registry is a running registry.
 type Registry struct {
-	URL         string // https://127.0.0.1:port
-	Address     string // 127.0.0.1:port
-	CA          string // PEM
-	Fingerprint string // of the CA
+	URL         string   // https://127.0.0.1:port
+	Address     string   // 127.0.0.1:port
+	Addresses   []string // all it listens on, in the order they were given
+	CA          string   // PEM
+	Fingerprint string   // of the CA
 	Key         ed25519.PrivateKey
 	Dir         string // of the store
 }
@@ -65,7 +66,7 @@ func StartAt(t testing.TB, dir string, listen ...string) *Registry {
 	})
 	address := server.Addresses()[0]
 	return &Registry{
-		URL: "https://" + address, Address: address, CA: string(caPEM),
+		URL: "https://" + address, Address: address, Addresses: server.Addresses(), CA: string(caPEM),
 		Fingerprint: pki.Fingerprint(ca.Cert), Key: private, Dir: dir,
 	}
 }
