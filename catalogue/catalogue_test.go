@@ -208,7 +208,6 @@ func (r *running) counter(name string) int {
 	return int(sum)
 }
 
-
 // module is the smallest module.json of that name.
 func module(name string) string { return fmt.Sprintf("{\n  \"name\": %q\n}\n", name) }
 
