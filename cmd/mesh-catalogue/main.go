@@ -1,0 +1,132 @@
+// Command mesh-catalogue watches repositories and records what stands in them. With --serve
+// it also serves the repositories of a directory to builders, read-only.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/store"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "mesh-catalogue:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	credential, directory, metrics, serveRoot string
+	serve                                     []string
+	poll                                      time.Duration
+	memory                                    int64
+	maximum                                   int64
+}
+
+func command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:           "mesh-catalogue",
+		Short:         "Watches the mesh's repositories and records the modules in them",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.credential, "database-credential", "", "file with the credential of the database: a credential's JSON, or a postgres:// URL")
+	flags.DurationVar(&o.poll, "poll", time.Minute, "time between two looks at a repository, 1s or more")
+	flags.StringVar(&o.metrics, "listen-metrics", "", "address for /metrics, /healthz and /readyz, host:port")
+	flags.StringVar(&o.directory, "dir", "", "directory for what is too large for memory; emptied at start (default: below the system's temporary one)")
+	flags.Int64Var(&o.memory, "memory-bytes", 32<<20, "largest fetch held in memory")
+	flags.Int64Var(&o.maximum, "max-bytes", 4<<30, "largest fetch accepted")
+	flags.StringArrayVar(&o.serve, "serve", nil, "address on which repositories are served to builders over HTTP, host:port; may be repeated")
+	flags.StringVar(&o.serveRoot, "serve-root", "", "directory whose repositories are served")
+	_ = cmd.MarkFlagRequired("database-credential")
+	cmd.MarkFlagsRequiredTogether("serve", "serve-root")
+	return cmd
+}
+
+// run opens the database, brings its schema up to date, and watches until ctx ends. The
+// servers answer from the first moment, so that a database that is down can be seen.
+func run(ctx context.Context, o options) error {
+	if o.poll < time.Second {
+		return fmt.Errorf("--poll %s: at least 1s", o.poll)
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	url, err := databaseURL(o.credential)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	health := &health{registry: registry}
+	group, ctx := errgroup.WithContext(ctx)
+	if o.metrics != "" {
+		if err := listen(ctx, group, log, "metrics", o.metrics, health.handler()); err != nil {
+			return err
+		}
+	}
+	for _, address := range o.serve {
+		if err := listen(ctx, group, log, "repositories", address, served(o.serveRoot, log)); err != nil {
+			return err
+		}
+	}
+	group.Go(func() error {
+		pool, err := open(ctx, url, log)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		service, err := catalogue.New(pool, catalogue.Config{
+			Poll: o.poll, Registry: registry, Log: log,
+			Source: source.Config{Dir: o.directory, MemoryBytes: o.memory, MaxBytes: o.maximum},
+		})
+		if err != nil {
+			return err
+		}
+		health.service.Store(service)
+		return service.Run(ctx)
+	})
+	return group.Wait()
+}
+
+// open waits for the database and migrates it; a server that goes away meanwhile is waited
+// for again.
+func open(ctx context.Context, url string, log *slog.Logger) (*store.Pool, error) {
+	for {
+		pool, err := store.WaitOpen(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		err = catalogue.Migrate(ctx, pool)
+		if err == nil {
+			return pool, nil
+		}
+		pool.Close()
+		if !store.Unreachable(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		log.Warn("migrate; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
