@@ -1,0 +1,133 @@
+package builder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/schema"
+)
+
+// progressBuffer is how many lines may wait for the broker before newer ones are dropped. The
+// result has the log's tail whatever was dropped.
+const progressBuffer = 512
+
+// Worker takes builds from the queue, one at a time. A job is acknowledged only after the
+// broker confirmed its result, so a builder that dies leaves the job to another.
+type Worker struct {
+	Builder *Builder
+	Bus     *bus.Conn
+	Log     *slog.Logger
+}
+
+// Run works until the context ends. A build under way then is given back to the queue.
+func (w *Worker) Run(ctx context.Context) error {
+	if w.Log == nil {
+		w.Log = slog.New(slog.DiscardHandler)
+	}
+	return w.Bus.Consume(ctx, bus.Builds, 1, w.handle)
+}
+
+// handle answers one delivery. Its context ends when the delivery's channel closes: then the
+// broker has given the job to somebody else, and this build says nothing any more.
+func (w *Worker) handle(ctx context.Context, d bus.Delivery) error {
+	result := w.build(ctx, d)
+	if err := ctx.Err(); err != nil {
+		return bus.Requeue(fmt.Errorf("build %s: %w", result.ID, context.Cause(ctx)))
+	}
+	if err := w.announce(ctx, d, result); err != nil {
+		return bus.Requeue(err)
+	}
+	w.Log.Info("build ended", "build", result.ID, "module", result.Module, "outcome", result.Outcome, "manifest", result.Digest)
+	return nil
+}
+
+// build reads the job and makes it. What cannot be read is refused, with the correlation id
+// it came under.
+func (w *Worker) build(ctx context.Context, d bus.Delivery) schema.Result {
+	job, err := schema.ParseJob("job", d.Body)
+	if err == nil && d.CorrelationID != "" && job.ID != d.CorrelationID {
+		err = fmt.Errorf("job %q came under the correlation id %q", job.ID, d.CorrelationID)
+	}
+	if err != nil {
+		now := time.Now().UTC()
+		return schema.Result{
+			Schema: schema.Version, ID: d.CorrelationID, Outcome: schema.OutcomeRefused, Builder: w.Builder.Name, Started: now, Ended: now,
+			Error: &schema.BuildError{Reason: ReasonMalformedJob, Message: err.Error(), Remedy: "bring builder and controller to one release"},
+		}
+	}
+	w.Log.Info("build begins", "build", job.ID, "repository", job.Repository, "path", job.Path, "attempt", d.Attempts)
+	live := w.progress(ctx, job.ID)
+	defer live.close()
+	return w.Builder.Build(ctx, *job, live.send)
+}
+
+// announce publishes the result and returns once the broker has it.
+func (w *Worker) announce(ctx context.Context, d bus.Delivery, result schema.Result) error {
+	if w.Builder.OnPhase != nil {
+		w.Builder.OnPhase(schema.PhaseAnnounce)
+	}
+	body, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode result of build %s: %w", result.ID, err)
+	}
+	id := d.CorrelationID
+	if id == "" {
+		id = result.ID
+	}
+	err = w.Bus.Publish(ctx, bus.Message{
+		Exchange: bus.Answers, Key: bus.KeyBuildResult, CorrelationID: id, Type: "build.result", Body: body,
+	})
+	if err != nil {
+		return fmt.Errorf("announce build %s: %w", result.ID, err)
+	}
+	return nil
+}
+
+// live carries progress to the broker beside the build, so that a slow broker costs lines and
+// not time.
+type live struct {
+	lines chan schema.Progress
+	done  chan struct{}
+}
+
+func (w *Worker) progress(ctx context.Context, id string) *live {
+	l := &live{lines: make(chan schema.Progress, progressBuffer), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		for p := range l.lines {
+			w.sendProgress(ctx, id, p)
+		}
+	}()
+	return l
+}
+
+func (w *Worker) sendProgress(ctx context.Context, id string, p schema.Progress) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return
+	}
+	err = w.Bus.Publish(ctx, bus.Message{
+		Exchange: bus.Answers, Key: bus.KeyBuildProgress(id), CorrelationID: id, Type: "build.progress", Body: body,
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, bus.ErrUnrouted) { // unrouted: nobody listens
+		w.Log.Debug("progress not sent", "build", id, "error", err)
+	}
+}
+
+func (l *live) send(p schema.Progress) {
+	select {
+	case l.lines <- p:
+	default:
+	}
+}
+
+// close waits until what was said is sent, so that no progress comes after the result.
+func (l *live) close() {
+	close(l.lines)
+	<-l.done
+}
