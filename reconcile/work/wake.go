@@ -67,13 +67,16 @@ func (r *Runner) resync(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.config.Resync + rand.N(r.config.Resync)):
+		case <-time.After(jittered(r.config.Resync)):
 		}
 		if err := r.Resync(ctx); err != nil && ctx.Err() == nil {
 			r.config.Log.Warn("resync failed", "error", err)
 		}
 	}
 }
+
+// jittered is every, plus a random part of as much again.
+func jittered(every time.Duration) time.Duration { return every + rand.N(every) }
 
 // Resync enqueues every node and pool of the shards held, now.
 func (r *Runner) Resync(ctx context.Context) error {
