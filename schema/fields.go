@@ -217,7 +217,7 @@ func nearest(name string, candidates []string) string {
 		return ""
 	}
 	folded := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-	best, least := "", max(1, len(folded)/3)+1
+	best, least := "", len(folded)/3+1
 	for _, candidate := range candidates {
 		if d := distance(folded, strings.ToLower(candidate)); d < least {
 			best, least = candidate, d
@@ -234,25 +234,27 @@ func nearest(name string, candidates []string) string {
 	return ""
 }
 
-// distance counts the edits (insert, delete, replace) between two names.
+// distance counts the edits (insert, delete, replace, swap neighbours) between two names.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range above {
+		above[j] = j
 	}
 	for i := range len(a) {
-		corner := row[0]
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := corner
+			cost := above[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			corner = row[j+1]
-			row[j+1] = min(cost, corner+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				cost = min(cost, before[j-1]+1)
+			}
+			row[j+1] = min(cost, above[j+1]+1, row[j]+1)
 		}
+		before, above, row = above, row, before
 	}
-	return row[len(b)]
+	return above[len(b)]
 }
 
 // sortedKeys gives a map's keys in order, so that errors come in one order.

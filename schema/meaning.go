@@ -19,8 +19,9 @@ func (p place) then(steps ...any) place { return append(slices.Clip(p), steps...
 
 // tell records an error at the value of a place, or at what is there of it.
 func (c *checker) tell(p place, format string, args ...any) {
-	n, _ := c.root.walk(p...)
-	c.found.add(n.start, p.path(), format, args...)
+	if n, _ := c.root.walk(p...); !c.dropped(p) {
+		c.found.add(n.start, p.path(), format, args...)
+	}
 }
 
 // tellKey records an error at the name of a place rather than at its value.
@@ -30,7 +31,30 @@ func (c *checker) tellKey(p place, format string, args ...any) {
 	if whole && n.key != "" {
 		offset = n.keyStart
 	}
-	c.found.add(offset, p.path(), format, args...)
+	if !c.dropped(p) {
+		c.found.add(offset, p.path(), format, args...)
+	}
+}
+
+// dropped says whether the place is in something refused already.
+func (c *checker) dropped(p place) bool {
+	n := c.root
+	for _, step := range p {
+		at := -1
+		switch step := step.(type) {
+		case string:
+			at = slices.IndexFunc(n.children, func(child *node) bool { return child.key == step })
+		case int:
+			at = step
+		}
+		if at < 0 || at >= len(n.children) {
+			return false
+		}
+		if n = n.children[at]; n.dropped {
+			return true
+		}
+	}
+	return false
 }
 
 func (p place) path() string {
@@ -59,7 +83,7 @@ func (c *checker) module(m *Module) {
 		c.tell(place{"name"}, `no module can be called "artifact": no key of a declaration may be that word`)
 	}
 	c.artifactKeys(c.root, nil, func(n *node, path string) {
-		if path != "name" && !strings.HasPrefix(path, "resources[") || strings.Count(path, ".") > 1 {
+		if carried := strings.HasPrefix(path, "resources[") && strings.Count(path, ".") == 1; !carried {
 			c.found.add(n.keyStart, path, `no name can be "artifact": no key of a declaration may be that word`)
 		}
 	})
@@ -173,20 +197,23 @@ func (u unit) checkClaims() {
 	held := make(map[Claim]bool)
 	for i, claim := range u.claims {
 		at := u.at.then("claims", i)
+		n, _ := u.root.walk(at...)
 		kinds := 0
-		for _, set := range []bool{claim.Role != "", claim.Port != 0, claim.Device != ""} {
-			if set {
+		for _, kind := range []string{"role", "port", "device"} {
+			if n.member(kind) != nil {
 				kinds++
 			}
 		}
-		if kinds != 1 {
+		if kinds != 1 && n.kind == '{' {
 			u.tell(at, `a claim is exactly one of "role", "port" and "device"; this has %d of them`, kinds)
 		}
-		if claim.Device == "" && (claim.Count != 0 || claim.Topology != "") {
-			u.tell(at.then("count"), `"count" and "topology" belong to a claim of a device`)
+		for _, field := range []string{"count", "topology"} {
+			if n.member("device") == nil && n.member(field) != nil {
+				u.tellKey(at.then(field), "belongs to a claim of a device")
+			}
 		}
 		claim.Count, claim.Topology = 0, ""
-		if held[claim] {
+		if held[claim] && kinds <= 1 && claim != (Claim{}) {
 			u.tell(at, "claimed twice")
 		}
 		held[claim] = true

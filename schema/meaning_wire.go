@@ -36,8 +36,6 @@ func (c *checker) declaration(d *Declaration) {
 	c.checkMounts(at, d.Resources, owned)
 }
 
-func (c *checker) job(*Job) {}
-
 func (c *checker) result(r *Result) {
 	switch r.Outcome {
 	case OutcomeBuilt:
@@ -58,5 +56,3 @@ func (c *checker) result(r *Result) {
 		c.manifestAt(place{"manifest"}, r.Manifest)
 	}
 }
-
-func (c *checker) report(*Report) {}

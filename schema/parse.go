@@ -1,8 +1,11 @@
 package schema
 
 import (
-	"encoding/json"
+	"cmp"
 	"reflect"
+
+	"github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // document is which of the documents is being read.
@@ -39,7 +42,7 @@ func ParseDeclaration(file string, data []byte) (*Declaration, error) {
 
 // ParseJob reads a build request.
 func ParseJob(file string, data []byte) (*Job, error) {
-	return parse(file, data, documentJob, (*checker).job)
+	return parse(file, data, documentJob, (func(*checker, *Job))(nil))
 }
 
 // ParseResult reads a build's result, and the manifest inside as strictly as by itself.
@@ -49,7 +52,7 @@ func ParseResult(file string, data []byte) (*Result, error) {
 
 // ParseReport reads a host's report.
 func ParseReport(file string, data []byte) (*Report, error) {
-	return parse(file, data, documentReport, (*checker).report)
+	return parse(file, data, documentReport, (func(*checker, *Report))(nil))
 }
 
 // parse is the pipeline: tokens, names, values, decoding, meaning. Each step sees only
@@ -69,11 +72,16 @@ func parse[T any](file string, data []byte, doc document, meaning func(*checker,
 	c.values()
 	value := new(T)
 	if !root.dropped {
-		if err := json.Unmarshal(data, value); err == nil {
+		err := json.Unmarshal(data, value, jsonv1.DefaultOptionsV1(), json.MatchCaseInsensitiveNames(false))
+		switch {
+		case err == nil && meaning != nil:
 			meaning(c, value)
-		} else if len(found.list) == 0 {
-			found.add(root.start, "", "%s", clip(err.Error()))
+		case err != nil:
+			c.refused = cmp.Or(c.refused, clip(err.Error()))
 		}
+	}
+	if len(found.list) == 0 && c.refused != "" {
+		found.add(root.start, "", "%s", c.refused)
 	}
 	if err := found.errors(file, data); err != nil {
 		return nil, err

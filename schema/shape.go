@@ -144,6 +144,7 @@ type checker struct {
 	found    *findings
 	root     *node
 	engine   *engine // lent while values are checked
+	refused  string  // what CUE said last, should nothing better be found
 }
 
 // shape checks a value's kind and an object's field names, all the way down. What it

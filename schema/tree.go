@@ -196,15 +196,18 @@ func (s *scanner) syntax(err error) {
 		s.found.add(offset, "", "invalid UTF-8 in a string")
 	case offset < len(s.data) && (s.data[offset] == '/' || s.data[offset] == '#'):
 		s.found.add(offset, "", "not JSON: comments are not allowed")
-	case offset > 0 && offset < len(s.data) && (s.data[offset] == '}' || s.data[offset] == ']') && trailingComma(s.data[:offset]):
-		s.found.add(offset, "", "not JSON: a comma before a closing %q", s.data[offset])
+	case offset < len(s.data) && s.data[offset] == ',' && trailingComma(s.data[offset+1:]):
+		s.found.add(offset, "", "not JSON: a comma after the last entry")
+	case offset < len(s.data) && s.data[offset] == '\'':
+		s.found.add(offset, "", "not JSON: names and strings stand in double quotes")
 	default:
 		s.found.add(offset, "", "not JSON: %s", clip(strings.TrimPrefix(message, "jsontext: ")))
 	}
 }
 
-func trailingComma(before []byte) bool {
-	return bytes.HasSuffix(bytes.TrimRight(before, " \t\r\n"), []byte(","))
+func trailingComma(rest []byte) bool {
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	return len(rest) > 0 && (rest[0] == '}' || rest[0] == ']')
 }
 
 // value reads one value at depth. It returns errStop for a cap, a decoder's error for syntax.

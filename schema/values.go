@@ -162,10 +162,11 @@ func (c *checker) value(n *node, s *shape, path string, doc document) {
 		definition := c.engine.definition(name)
 		err := c.engine.ctx.BuildExpr(expr).Unify(definition).Validate(cue.Concrete(true), cue.All())
 		if err != nil {
+			c.refused = clip(err.Error())
 			for _, one := range cueerrors.Errors(err) {
 				c.valueError(one, n, path, definition)
 			}
-			c.missing(n, path, definition)
+			c.missing(n, s, path, definition)
 		}
 	}
 	for _, check := range inside {
@@ -174,30 +175,49 @@ func (c *checker) value(n *node, s *shape, path string, doc document) {
 }
 
 // missing tells the required fields an object lacks: CUE does not, once a value is wrong.
-func (c *checker) missing(n *node, path string, definition cue.Value) {
-	if n.kind != '{' {
-		return
+func (c *checker) missing(n *node, s *shape, path string, definition cue.Value) {
+	if s.kind == shapeObject && n.kind == '{' {
+		fields, err := definition.Fields(cue.Optional(true))
+		if err != nil {
+			return
+		}
+		for fields.Next() {
+			name := fields.Selector().Unquoted()
+			if fields.FieldType()&cue.RequiredConstraint == 0 || slices.ContainsFunc(n.children, func(child *node) bool { return meant(child, name) }) {
+				continue
+			}
+			message := "missing"
+			if wanted := expectation(fields.Value()); wanted != "" {
+				message += "; it must be " + wanted
+			}
+			c.found.add(n.start, joinPath(path, name), "%s", message)
+		}
 	}
-	fields, err := definition.Fields(cue.Optional(true))
-	if err != nil {
-		return
-	}
-	for fields.Next() {
-		if fields.FieldType()&cue.RequiredConstraint == 0 {
+	for i, child := range n.children {
+		inner, step := s.elem, any(i)
+		if n.kind == '{' {
+			step = child.key
+		}
+		if s.kind == shapeObject {
+			inner = s.fields[child.key]
+		}
+		if child.dropped || inner == nil || ownDefinition[inner.goType] {
 			continue
 		}
-		name := fields.Selector().Unquoted()
-		if present := slices.ContainsFunc(n.children, func(child *node) bool { return child.key == name }); !present {
-			c.found.add(n.start, joinPath(path, name), "%s", missingText(expectation(fields.Value())))
+		if next, badKey := below(definition, step); !badKey {
+			c.missing(child, inner, joinPath(path, step), next)
 		}
 	}
 }
 
-func missingText(wanted string) string {
-	if wanted == "" {
-		return "missing"
+// meant says whether a field is there, or was refused for a spelling or a form of it.
+func meant(child *node, name string) bool {
+	if child.key == name {
+		return true
 	}
-	return "missing; it must be " + wanted
+	carries := []string{"artifact", "source", "digest", "image", "sealed", "content"}
+	return child.dropped && (nearest(child.key, []string{name}) != "" ||
+		slices.Contains(carries, child.key) && slices.Contains(carries, name))
 }
 
 // expr gives a value as CUE, leaving out what was refused and what is checked by itself.
@@ -286,16 +306,19 @@ func (c *checker) valueError(err cueerrors.Error, base *node, path string, defin
 				at, whole = at.walk(step)
 			}
 		}
-		constraint, key = below(constraint, step)
+		if constraint, key = below(constraint, step); key {
+			break // nothing is known of what is inside
+		}
 	}
 	format, args := err.Msg()
 	message := fmt.Sprintf(format, args...)
 	wanted := expectation(constraint)
 	switch {
-	case !whole:
-		c.found.add(at.start, path, "%s", missingText(wanted))
+	case !whole: // told by missing
 	case key:
-		c.found.add(at.keyStart, path, "%s is not %s", quote(at.key), orElse(attribute(constraint, "key"), "a name that can stand here"))
+		if of := attribute(constraint, "key"); of != "" {
+			c.found.add(at.keyStart, path, "%s is not %s", quote(at.key), of)
+		}
 	case wanted != "":
 		c.found.add(at.start, path, "must be %s, not %s", wanted, shown(at))
 	default:
@@ -355,11 +378,4 @@ func shown(n *node) string {
 		return "false"
 	}
 	return kindName(n.kind)
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
