@@ -51,6 +51,9 @@ func Unpack(r io.Reader, dir string, limit int64, strip int) error {
 		return err
 	}
 	for _, name := range sortedKeys(u.tree.targets) {
+		if err := u.parent(name); err != nil {
+			return err
+		}
 		if err := root.Symlink(u.tree.targets[name], name); err != nil {
 			return err
 		}
@@ -164,14 +167,20 @@ func (u *unpacking) directory(name string) error {
 	return nil
 }
 
+// parent makes the directory a name lies in. All its parts are directories by then.
+func (u *unpacking) parent(name string) error {
+	if dir := path.Dir(name); dir != "." {
+		return u.directory(dir)
+	}
+	return nil
+}
+
 func (u *unpacking) file(name string, kind Kind, size int64, r io.Reader) error {
 	if u.left -= size; u.left < 0 {
 		return fmt.Errorf("unpack %s: %w", name, ErrTooLarge)
 	}
-	if dir := path.Dir(name); dir != "." {
-		if err := u.directory(dir); err != nil {
-			return err
-		}
+	if err := u.parent(name); err != nil {
+		return err
 	}
 	mode := os.FileMode(0o644)
 	if kind == Executable {

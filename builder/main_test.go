@@ -1,0 +1,120 @@
+package builder_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/mesh-control/mesh/builder"
+	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/internal/testenv"
+	"github.com/mesh-control/mesh/registry"
+	"github.com/mesh-control/mesh/registry/registrytest"
+	"github.com/mesh-control/mesh/schema"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
+
+// rig is a builder with its surroundings.
+type rig struct {
+	*builder.Builder
+	t        testing.TB
+	registry *registrytest.Registry
+	client   *registry.Client
+}
+
+// newRig starts a builder that has a registry and the machine's Go, and no engine.
+func newRig(t testing.TB, name string, reg *registrytest.Registry) *rig {
+	t.Helper()
+	program, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := reg.Client(t)
+	r := &rig{t: t, registry: reg, client: client, Builder: &builder.Builder{
+		Name: name, Work: t.TempDir(), Registry: client,
+		Go: builder.HostGo{Program: program, Cache: goCache(t)},
+	}}
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// goCache is shared by the tests of a run: compiling the standard library once is enough.
+func goCache(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "mesh-builder-test-go")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// withEngine gives the builder a container engine.
+func (r *rig) withEngine() *rig {
+	r.t.Helper()
+	host := os.Getenv("MESH_TEST_DOCKER")
+	if host == "" {
+		host = "unix:///var/run/docker.sock"
+	}
+	e, err := engine.Open(host, r.Name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := e.Ping(r.t.Context()); err != nil {
+		r.t.Skip("no container engine: ", err)
+	}
+	r.t.Cleanup(func() { _ = e.Close() })
+	r.Engine = e
+	return r
+}
+
+// build makes one build and logs what it said.
+func (r *rig) build(job schema.Job) schema.Result {
+	r.t.Helper()
+	return r.buildIn(r.t.Context(), job)
+}
+
+func (r *rig) buildIn(ctx context.Context, job schema.Job) schema.Result {
+	r.t.Helper()
+	job.Schema = schema.Version
+	if job.ID == "" {
+		job.ID = "b-1"
+	}
+	result := r.Build(ctx, job, nil)
+	if r.t.Failed() || testing.Verbose() {
+		r.t.Log(result.Log)
+	}
+	return result
+}
+
+// built makes a build that must end well.
+func (r *rig) built(job schema.Job) schema.Result {
+	r.t.Helper()
+	result := r.build(job)
+	if result.Outcome != schema.OutcomeBuilt {
+		r.t.Fatalf("outcome %s: %+v\n%s", result.Outcome, result.Error, result.Log)
+	}
+	return result
+}
+
+// failed makes a build that must fail for a reason.
+func (r *rig) failed(job schema.Job, outcome schema.Outcome, reason builder.Reason) schema.Result {
+	r.t.Helper()
+	result := r.build(job)
+	if result.Error == nil || result.Outcome != outcome || result.Error.Reason != reason {
+		r.t.Fatalf("outcome %s: %+v, want %s %s\n%s", result.Outcome, result.Error, outcome, reason, result.Log)
+	}
+	if result.Manifest != nil || result.Digest != "" {
+		r.t.Error("a result that is not built has a manifest")
+	}
+	return result
+}
