@@ -208,6 +208,23 @@ func (r *running) counter(name string) int {
 	return int(sum)
 }
 
+// gauge is the value of a gauge under one label value.
+func (r *running) gauge(name, label string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && len(metric.GetLabel()) == 1 && metric.GetLabel()[0].GetValue() == label {
+				return metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
 // module is the smallest module.json of that name.
 func module(name string) string { return fmt.Sprintf("{\n  \"name\": %q\n}\n", name) }
 

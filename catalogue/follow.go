@@ -24,11 +24,7 @@ func (s *Service) follow(ctx context.Context, m *member, watcher *watcher) {
 	failures := 0
 	for {
 		watcher.check(m.id)
-		lane := &s.healthy
-		if failures > 0 {
-			lane = &s.failing
-		}
-		err := s.look(ctx, m.id, lane)
+		err := s.look(ctx, m.id)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -58,11 +54,12 @@ func (s *Service) pause(failures int) time.Duration {
 }
 
 // look asks where the ref stands and reads the commit when it moved.
-func (s *Service) look(ctx context.Context, id int64, lane *lane) error {
+func (s *Service) look(ctx context.Context, id int64) error {
 	base, err := s.loadRepository(ctx, id)
 	if err != nil || base.Removed || base.Suspended {
 		return err
 	}
+	lane := s.lane(base)
 	auth, err := s.config.Credential(ctx, base.URL)
 	if err != nil {
 		return s.failed(ctx, base, &source.Error{Reason: source.AuthenticationFailed, Message: "the repository's credential cannot be opened"})

@@ -19,6 +19,9 @@ const readingRules = 1
 // changesKept is how long wake-ups are kept; a reader further behind reads the tables.
 const changesKept = "90 days"
 
+// stateNew is a repository that was added and not looked at yet.
+const stateNew = "new"
+
 // repository is one of catalogue.repositories as a loop last loaded it.
 type repository struct {
 	ID          int64

@@ -23,7 +23,7 @@ type Config struct {
 	MaxBackoff   time.Duration // ceiling between tries of one that fails. Default 10 min, never below Poll
 	AskTimeout   time.Duration // one ls-remote. Default 30 s
 	FetchTimeout time.Duration // one fetch, walk and parse. Default 10 min
-	Asks         int           // ls-remotes at a time. Default 32
+	Asks         int           // ls-remotes at a time. Default 64
 	Fetches      int           // fetches at a time. Default 2, since each holds a commit in memory
 	// Source says how git is spoken.
 	Source source.Config
@@ -46,7 +46,7 @@ func (c Config) withDefaults() Config {
 	set(&c.AskTimeout, 30*time.Second)
 	set(&c.FetchTimeout, 10*time.Minute)
 	if c.Asks == 0 {
-		c.Asks = 32
+		c.Asks = 64
 	}
 	if c.Fetches == 0 {
 		c.Fetches = 2
@@ -70,10 +70,11 @@ type Service struct {
 	git     *source.Client
 	metrics *metrics
 	log     *slog.Logger
-	// healthy and failing are the slots of repositories whose last try went well, and not.
-	healthy, failing lane
-	leading          atomic.Bool
-	connected        atomic.Bool
+	// The slots of repositories whose last try went well, of those never tried, and of those
+	// whose last try failed: none of them waits for one of another kind.
+	healthy, fresh, failing lane
+	leading                 atomic.Bool
+	connected               atomic.Bool
 }
 
 // lane bounds how many repositories do a thing at a time.
@@ -94,8 +95,20 @@ func New(pool *store.Pool, config Config) (*Service, error) {
 		config: config, pool: pool, git: git, log: config.Log,
 		metrics: newMetrics(config.Registry),
 		healthy: newLane(config.Asks, config.Fetches),
+		fresh:   newLane(max(config.Asks/4, 1), max(config.Fetches/2, 1)),
 		failing: newLane(max(config.Asks/4, 1), max(config.Fetches/2, 1)),
 	}, nil
+}
+
+// lane is the slots a repository waits for.
+func (s *Service) lane(r repository) *lane {
+	switch r.State {
+	case StateOK:
+		return &s.healthy
+	case stateNew:
+		return &s.fresh
+	}
+	return &s.failing
 }
 
 // Leading says whether this process is the one that polls.

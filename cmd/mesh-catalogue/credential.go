@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -58,7 +60,24 @@ func credentialURL(c schema.Credential) (string, error) {
 		Path:   "/" + c.Database,
 	}
 	if c.CA != "" {
-		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslinline": {"true"}, "sslrootcert": {c.CA}}.Encode()
+		file, err := keepCA(c.CA)
+		if err != nil {
+			return "", err
+		}
+		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {file}}.Encode()
 	}
 	return u.String(), nil
+}
+
+// keepCA writes the authority where the driver, which takes only files, reads it. The name
+// follows from the content, so that starting again adds no second one.
+func keepCA(pem string) (string, error) {
+	file := filepath.Join(os.TempDir(), fmt.Sprintf("mesh-catalogue-ca-%x.pem", sha256.Sum256([]byte(pem))))
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return "", fmt.Errorf("keep the database's authority: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(pem), 0o600); err != nil {
+		return "", fmt.Errorf("keep the database's authority: %w", err)
+	}
+	return file, nil
 }

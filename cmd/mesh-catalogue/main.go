@@ -76,6 +76,7 @@ func run(ctx context.Context, o options) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	health := &health{registry: registry}
+	signalled := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	if o.metrics != "" {
 		if err := listen(ctx, group, log, "metrics", o.metrics, health.handler()); err != nil {
@@ -103,7 +104,10 @@ func run(ctx context.Context, o options) error {
 		health.service.Store(service)
 		return service.Run(ctx)
 	})
-	return group.Wait()
+	if err := group.Wait(); err != nil && signalled.Err() == nil {
+		return err
+	}
+	return nil
 }
 
 // open waits for the database and migrates it; a server that goes away meanwhile is waited
