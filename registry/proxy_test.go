@@ -94,7 +94,7 @@ func TestTheProxyListensOnLoopbackOnly(t *testing.T) {
 // engineClient speaks to a container engine over its socket.
 func engineClient(t *testing.T) *http.Client {
 	t.Helper()
-	host := os.Getenv("DOCKER_HOST")
+	host := os.Getenv("MESH_TEST_DOCKER")
 	if host == "" {
 		host = "unix:///var/run/docker.sock"
 	}

@@ -1,0 +1,91 @@
+package carried
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// ToolchainReference is the public image that [Toolchain] stands for, without its tag, which
+// is the version of Go.
+const ToolchainReference = "docker.io/library/golang"
+
+const certificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// Toolchain is the Go toolchain that this machine's `go` is, with the machine's certificates.
+// What only testing Go itself needs is left out.
+func Toolchain(ctx context.Context, cache string) (Image, error) {
+	out, err := output(ctx, "go", "env", "GOROOT", "GOVERSION")
+	if err != nil {
+		return Image{}, fmt.Errorf("carry the Go toolchain: %w", err)
+	}
+	root, version, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	reference := ToolchainReference + ":" + strings.TrimPrefix(version, "go")
+	bundle, err := os.ReadFile(certificates)
+	if err != nil && !os.IsNotExist(err) {
+		return Image{}, fmt.Errorf("carry %s: %w", reference, err)
+	}
+	return cached(cache, "golang", root+"\n"+string(bundle), reference, func(dir string) error {
+		t, err := toolchainTree(root)
+		if err != nil {
+			return err
+		}
+		if len(bundle) > 0 {
+			t.text(certificates, string(bundle), 0o644)
+		}
+		t.dir("go", 0o777)
+		return write(dir, t, v1.Config{
+			Env: []string{
+				"PATH=/go/bin:/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+				"GOPATH=/go", "GOTOOLCHAIN=local", "CGO_ENABLED=0",
+			},
+			WorkingDir: "/go",
+		})
+	})
+}
+
+func toolchainTree(root string) (tree, error) {
+	t := base()
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(real, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(real, name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			switch relative {
+			case "api", "doc", "test", "misc", "pkg/obj":
+				return fs.SkipDir
+			}
+			if d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return nil
+		case !d.Type().IsRegular() || strings.HasSuffix(relative, "_test.go"):
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		mode := int64(0o644)
+		if info.Mode()&0o111 != 0 {
+			mode = 0o755
+		}
+		t.file("usr/local/go/"+filepath.ToSlash(relative), name, mode)
+		return nil
+	})
+	return t, err
+}
