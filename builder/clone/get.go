@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -136,6 +137,9 @@ func open(dir, ref string) (*Clone, error) {
 		refs = append(refs, head)
 	}
 	name, commit, err := resolve(refs, ref)
+	if err == nil && name == "" {
+		name, err = holding(repo, refs, commit)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -160,24 +164,64 @@ func remote(ctx context.Context, req Request, from string) (*Clone, error) {
 	if err != nil {
 		return nil, err
 	}
+	if name == "" {
+		return onBranch(ctx, rem, repo, refs, commit, auth)
+	}
 	spec := config.RefSpec(fmt.Sprintf("+%s:refs/mesh/wanted", name))
-	if hash.MatchString(name) {
-		spec = config.RefSpec(fmt.Sprintf("%s:refs/mesh/wanted", name))
+	if err := rem.FetchContext(ctx, &git.FetchOptions{RefSpecs: []config.RefSpec{spec}, Depth: 1, Auth: auth, Tags: git.NoTags}); err != nil {
+		return nil, err
 	}
-	err = rem.FetchContext(ctx, &git.FetchOptions{RefSpecs: []config.RefSpec{spec}, Depth: 1, Auth: auth, Tags: git.NoTags})
-	if err != nil && hash.MatchString(name) && ctx.Err() == nil {
-		// A default server refuses a bare commit; all branches in full hold it, or nothing does.
-		err = rem.FetchContext(ctx, &git.FetchOptions{RefSpecs: []config.RefSpec{"+refs/heads/*:refs/mesh/heads/*"}, Auth: auth, Tags: git.NoTags})
-	} else if err == nil {
-		var got *plumbing.Reference
-		if got, err = repo.Reference("refs/mesh/wanted", true); err == nil && peel(repo, got.Hash()) != peel(repo, commit) {
-			return nil, fail(ReasonMoved, "", "ref moved")
-		}
+	got, err := repo.Reference("refs/mesh/wanted", true)
+	if err != nil {
+		return nil, err
 	}
+	if peel(repo, got.Hash()) != peel(repo, commit) {
+		return nil, fail(ReasonMoved, "", "ref moved")
+	}
+	return at(repo, name, commit)
+}
+
+// onBranch brings a commit that is the tip of nothing. A default server refuses to send a
+// bare commit, so all branches are fetched in full, and the first that holds it names the ref.
+func onBranch(ctx context.Context, rem *git.Remote, repo *git.Repository, refs []*plumbing.Reference, commit plumbing.Hash, auth transport.AuthMethod) (*Clone, error) {
+	err := rem.FetchContext(ctx, &git.FetchOptions{RefSpecs: []config.RefSpec{"+refs/heads/*:refs/mesh/heads/*"}, Auth: auth, Tags: git.NoTags})
+	if err != nil {
+		return nil, err
+	}
+	name, err := holding(repo, refs, commit)
 	if err != nil {
 		return nil, err
 	}
 	return at(repo, name, commit)
+}
+
+// holding names the branch that has a commit in its history, main before the others.
+func holding(repo *git.Repository, refs []*plumbing.Reference, commit plumbing.Hash) (string, error) {
+	wanted, err := repo.CommitObject(commit)
+	if err != nil {
+		return "", noBranch(commit)
+	}
+	branches := slices.DeleteFunc(slices.Clone(refs), func(r *plumbing.Reference) bool { return !r.Name().IsBranch() })
+	slices.SortFunc(branches, func(a, b *plumbing.Reference) int {
+		if a.Name() == "refs/heads/main" || b.Name() == "refs/heads/main" {
+			return strings.Compare(fmt.Sprint(a.Name() != "refs/heads/main"), fmt.Sprint(b.Name() != "refs/heads/main"))
+		}
+		return strings.Compare(string(a.Name()), string(b.Name()))
+	})
+	for _, branch := range branches {
+		tip, err := repo.CommitObject(branch.Hash())
+		if err != nil {
+			continue
+		}
+		if in, err := wanted.IsAncestor(tip); err == nil && in {
+			return string(branch.Name()), nil
+		}
+	}
+	return "", noBranch(commit)
+}
+
+func noBranch(commit plumbing.Hash) error {
+	return fail(ReasonRef, "build a branch or a tag", "commit %s is in no branch of the repository", commit)
 }
 
 func (req Request) auth() transport.AuthMethod {
@@ -201,7 +245,8 @@ func (req Request) store() (*git.Repository, error) {
 	return git.Init(filesystem.NewStorage(fs, cache.NewObjectLRU(16*cache.MiByte)), nil)
 }
 
-// resolve finds the full name and the hash a ref stands for.
+// resolve finds the full name and the hash a ref stands for. A commit that is the tip of
+// nothing has no name.
 func resolve(refs []*plumbing.Reference, ref string) (string, plumbing.Hash, error) {
 	byName := map[plumbing.ReferenceName]*plumbing.Reference{}
 	for _, r := range refs {
@@ -213,7 +258,7 @@ func resolve(refs []*plumbing.Reference, ref string) (string, plumbing.Hash, err
 				return string(r.Name()), r.Hash(), nil
 			}
 		}
-		return ref, plumbing.NewHash(ref), nil
+		return "", plumbing.NewHash(ref), nil
 	}
 	candidates := []string{ref, "refs/heads/" + ref, "refs/tags/" + ref}
 	if ref == "" || ref == "HEAD" {
@@ -232,7 +277,9 @@ func resolve(refs []*plumbing.Reference, ref string) (string, plumbing.Hash, err
 		}
 		name := r.Name()
 		if name == plumbing.HEAD {
-			name = branchAt(refs, r.Hash())
+			if name = branchAt(refs, r.Hash()); name == plumbing.HEAD {
+				return "", r.Hash(), nil
+			}
 		}
 		return string(name), r.Hash(), nil
 	}
@@ -270,7 +317,7 @@ func at(repo *git.Repository, name string, commit plumbing.Hash) (*Clone, error)
 	commit = peel(repo, commit)
 	c, err := repo.CommitObject(commit)
 	if err != nil {
-		return nil, fail(ReasonRef, "build a branch or a tag", "commit %s is in no branch of the repository", commit)
+		return nil, noBranch(commit)
 	}
 	root, err := c.Tree()
 	if err != nil {
