@@ -1,0 +1,106 @@
+package builds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/inventory"
+)
+
+// noCatalogue is answered while the catalogue has made no tables.
+func noCatalogue() error {
+	return &api.Error{
+		Code: api.CodeUnavailable, Message: "the catalogue has not started yet",
+		Remedy: "see that the module catalogue runs: mesh status",
+	}
+}
+
+func addRepository(ctx context.Context, tx pgx.Tx, in api.RepositoryAddIn) (api.Repository, error) {
+	ready, err := hasCatalogue(ctx, tx)
+	if err != nil {
+		return api.Repository{}, err
+	}
+	if !ready {
+		return api.Repository{}, noCatalogue()
+	}
+	_, err = tx.Exec(ctx, `SELECT catalogue.request_add_repository($1, $2, $3)`, in.URL, in.Ref, in.Watch)
+	if err != nil {
+		return api.Repository{}, refusedBy(err, "add repository")
+	}
+	all, err := repositories(ctx, tx, in.URL)
+	if err != nil || len(all) == 0 {
+		return api.Repository{URL: in.URL, Ref: in.Ref, Watch: in.Watch, State: "new"}, err
+	}
+	return all[0], nil
+}
+
+// refusedBy gives the words in which the catalogue's functions refuse.
+func refusedBy(err error, doing string) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "22023" {
+		return &api.Error{Code: api.CodeInvalidInput, Message: pg.Message}
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func requestRepository(ctx context.Context, tx pgx.Tx, function, url string) error {
+	ready, err := hasCatalogue(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if !ready {
+		return noCatalogue()
+	}
+	var known bool
+	if err := tx.QueryRow(ctx, `SELECT catalogue.`+function+`($1)`, url).Scan(&known); err != nil {
+		return refusedBy(err, function)
+	}
+	if !known {
+		return &api.Error{Code: api.CodeNotFound, Message: "the mesh watches no repository " + url, Remedy: "mesh repo ls"}
+	}
+	return nil
+}
+
+// Repositories lists what the catalogue watches, by URL.
+func Repositories(ctx context.Context, q inventory.Queryer) ([]api.Repository, error) {
+	ready, err := hasCatalogue(ctx, q)
+	if err != nil || !ready {
+		return []api.Repository{}, err
+	}
+	return repositories(ctx, q, "")
+}
+
+func repositories(ctx context.Context, q inventory.Queryer, url string) ([]api.Repository, error) {
+	rows, err := q.Query(ctx, `
+SELECT url, ref, watch, CASE WHEN suspended THEN 'suspended' ELSE state END, message, coalesce(commit, ''),
+  modules, last_checked, last_success
+FROM catalogue.repositories WHERE NOT removed AND ($1 = '' OR url = $1) ORDER BY url`, url)
+	if err != nil {
+		return nil, fmt.Errorf("read repositories: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (api.Repository, error) {
+		var r api.Repository
+		var checked, success *time.Time
+		err := row.Scan(&r.URL, &r.Ref, &r.Watch, &r.State, &r.Message, &r.Commit, &r.Modules, &checked, &success)
+		if checked != nil {
+			r.LastChecked = *checked
+		}
+		if success != nil {
+			r.LastSuccess = *success
+		}
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read repositories: %w", err)
+	}
+	if out == nil {
+		out = []api.Repository{}
+	}
+	return out, nil
+}

@@ -1,0 +1,183 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/builds"
+	"github.com/mesh-control/mesh/reconcile/delivery"
+	"github.com/mesh-control/mesh/reconcile/extension"
+)
+
+// glance answers what takes more than one extension's facts.
+type glance struct {
+	mesh, version string
+	builds        *builds.Builds
+	delivery      *delivery.Delivery
+}
+
+// Extension is what the controller registers.
+func (g *glance) Extension() extension.Extension {
+	type mc = extension.MethodContext
+	return extension.Extension{
+		Name:     "glance",
+		Requires: []string{"builds", "delivery"},
+		Catalog:  extension.Catalog{Actions: []string{api.SystemStatus.Action, api.ModuleBehind.Action}},
+		API: func(*extension.Context) []extension.Method {
+			return []extension.Method{
+				// It asks the broker too, so it holds no transaction meanwhile.
+				extension.Handle(api.SystemStatus, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, _ api.None) (api.Status, error) {
+					return g.status(ctx, c.Context)
+				}),
+				extension.Handle(api.ModuleBehind, extension.Options{}, func(ctx context.Context, c *mc, _ api.None) (api.BehindOut, error) {
+					return g.behind(ctx, c.Tx)
+				}),
+				extension.Handle(api.ModuleWhy, extension.Options{}, func(ctx context.Context, c *mc, in api.WhyIn) (api.WhyOut, error) {
+					return g.why(ctx, c, in)
+				}),
+			}
+		},
+	}
+}
+
+func (g *glance) status(ctx context.Context, c *extension.Context) (api.Status, error) {
+	status := api.Status{Mesh: g.mesh, Version: g.version}
+	var err error
+	if status.Repositories, err = builds.Repositories(ctx, c.Store); err != nil {
+		return status, err
+	}
+	if status.Modules, err = g.builds.Statuses(ctx, c.Store); err != nil {
+		return status, err
+	}
+	if status.Nodes, err = g.delivery.Nodes(ctx, c.Store, nil, c.Clock.Now()); err != nil {
+		return status, err
+	}
+	if status.Builders, err = g.builds.Builders(ctx, c.Store); err != nil {
+		return status, err
+	}
+	status.Queue, err = g.builds.Queue(ctx, c.Store)
+	return status, err
+}
+
+func (g *glance) behind(ctx context.Context, tx pgx.Tx) (api.BehindOut, error) {
+	out := api.BehindOut{Modules: []api.ModuleStatus{}}
+	modules, err := g.builds.Statuses(ctx, tx)
+	if err != nil {
+		return out, err
+	}
+	for _, module := range modules {
+		if len(module.Reasons) > 0 {
+			out.Modules = append(out.Modules, module)
+		}
+	}
+	out.Nodes, err = g.delivery.Behind(ctx, tx)
+	return out, err
+}
+
+// why gives a module's facts in the order in which they come about, and the command that
+// comes next.
+func (g *glance) why(ctx context.Context, c *extension.MethodContext, in api.WhyIn) (api.WhyOut, error) {
+	var out api.WhyOut
+	modules, err := g.builds.Statuses(ctx, c.Tx)
+	if err != nil {
+		return out, err
+	}
+	at := slices.IndexFunc(modules, func(m api.ModuleStatus) bool { return m.Module == in.Module })
+	if at < 0 {
+		return out, &api.Error{Code: api.CodeNotFound, Message: "there is no module " + in.Module, Remedy: "mesh status"}
+	}
+	module := modules[at]
+	if out.Facts, out.Next, err = g.source(ctx, c.Tx, module); err != nil {
+		return out, err
+	}
+	nodes := module.Nodes
+	if in.Node != "" {
+		nodes = []string{in.Node}
+	}
+	seen, err := g.delivery.Nodes(ctx, c.Tx, nodes, c.Clock.Now())
+	if err != nil {
+		return out, err
+	}
+	for _, node := range seen {
+		facts, next := onNode(module, node)
+		out.Facts = append(out.Facts, facts...)
+		if out.Next == "" {
+			out.Next = next
+		}
+	}
+	if out.Next == "" && len(nodes) == 0 {
+		out.Next = "mesh assign " + module.Module + " --node N"
+	}
+	return out, nil
+}
+
+// source gives the facts of a module before it is on any node.
+func (g *glance) source(ctx context.Context, tx pgx.Tx, m api.ModuleStatus) ([]api.Fact, string, error) {
+	var facts []api.Fact
+	next := ""
+	if m.Commit != "" {
+		fact := api.Fact{Fact: "seen", Message: fmt.Sprintf("%s %s at commit %s", m.Repository, m.Path, m.Commit), OK: m.Error == ""}
+		if m.Error != "" {
+			fact.Message, next = m.Error, "correct its module.json and commit"
+		}
+		facts = append(facts, fact)
+	}
+	listed, err := g.builds.Last(ctx, tx, m.Module)
+	if err != nil {
+		return nil, "", err
+	}
+	if listed != nil {
+		fact := api.Fact{Fact: "built", Message: "build " + listed.ID + " " + listed.State, At: listed.Ended, OK: listed.Error == nil}
+		if listed.Error != nil {
+			fact.Message += ": " + listed.Error.Message
+		}
+		facts = append(facts, fact)
+	}
+	if m.Digest != "" {
+		facts = append(facts, api.Fact{Fact: "published", Message: "manifest " + m.Digest + " from commit " + m.BuiltFrom, OK: len(m.Reasons) == 0})
+	}
+	for _, reason := range m.Reasons {
+		facts = append(facts, api.Fact{Fact: "behind", Message: reason.Message})
+	}
+	if next == "" && len(m.Reasons) > 0 {
+		next = "mesh build --behind"
+		if m.State == catalogue.StateFailed {
+			next = "mesh build --behind --retry"
+		}
+	}
+	return facts, next, nil
+}
+
+// onNode gives the facts of a module on one node.
+func onNode(m api.ModuleStatus, node api.Node) ([]api.Fact, string) {
+	at := slices.IndexFunc(node.Modules, func(n api.NodeModule) bool { return n.Module == m.Module })
+	if at < 0 {
+		return []api.Fact{{Fact: "declared", Message: "not on " + node.Name}}, "mesh assign " + m.Module + " --node " + node.Name
+	}
+	on := node.Modules[at]
+	if on.Blocked != "" {
+		return []api.Fact{{Fact: "declared", Message: node.Name + ": " + on.Blocked}}, "mesh plan " + node.Name
+	}
+	facts := []api.Fact{{Fact: "declared", Message: fmt.Sprintf("%s should run %s", node.Name, on.Declared), OK: true}}
+	facts = append(facts, api.Fact{Fact: "pushed", Message: fmt.Sprintf("%s was told generation %d", node.Name, node.Pushed), OK: on.Running == on.Declared || node.State == delivery.StatePushed})
+	applied := api.Fact{Fact: "applied", Message: fmt.Sprintf("%s runs %s (generation %d)", node.Name, on.Running, node.Applied), At: node.LastReport, OK: on.Running == on.Declared && on.State == "running"}
+	if on.Running == "" {
+		applied.Message = node.Name + " runs none of it"
+	}
+	if node.Cause != "" {
+		applied.Message += "; last apply " + node.Outcome + ": " + node.Cause
+	}
+	next := ""
+	switch {
+	case on.State == "failing":
+		next = "mesh node show " + node.Name
+	case on.Running != on.Declared:
+		next = "mesh push " + node.Name
+	}
+	return append(facts, applied), next
+}
