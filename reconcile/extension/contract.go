@@ -133,7 +133,8 @@ type Context struct {
 	Leases  Leases
 	Clock   Clock
 	Log     *slog.Logger
-	// Transact runs fn in one transaction, with AfterCommit hooks. In a reconciler it fences.
+	// Transact runs fn in one transaction, with AfterCommit hooks. In a reconciler it fences,
+	// in a SelfCheck it is read-only.
 	Transact func(ctx context.Context, fn func(tx pgx.Tx) error) error
 	// AfterCommit runs a hook once the outermost transaction commits, never on rollback. The
 	// transaction must come from Transact, a run's Tx or a method's Tx; others panic. Hooks

@@ -43,7 +43,8 @@ type Entry struct {
 }
 
 // ReadOutbox reads up to limit events after the cursor, in order. It stops below the oldest
-// transaction still running, so that a slow one's events are not passed over.
+// transaction still running, so that a slow one's events are not passed over. Transactions of
+// every database of the server count: a long one anywhere delays readers, and loses nothing.
 func ReadOutbox(ctx context.Context, tx pgx.Tx, after Cursor, limit int) ([]Entry, error) {
 	rows, err := tx.Query(ctx, `
 SELECT xid, id, type, subject, data, at FROM mesh.outbox

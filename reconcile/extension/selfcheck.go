@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/work"
 )
 
 // SeverityError and the others are a finding's severities.
@@ -15,7 +18,8 @@ const (
 )
 
 // SelfCheck collects the findings of every extension. One whose check fails or panics becomes
-// one error finding, extension.<name>; the others' findings stay.
+// one error finding, extension.<name>; the others' findings stay. A check only reads: the
+// Transact of its context opens read-only transactions.
 func (h *Host) SelfCheck(ctx context.Context) api.SelfCheck {
 	report := api.SelfCheck{OK: true, Findings: h.undeclared()}
 	for _, e := range h.extensions {
@@ -46,7 +50,11 @@ func (h *Host) selfCheck(ctx context.Context, e Extension) (findings []api.Findi
 			findings, err = nil, fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return e.SelfCheck(ctx, h.context)
+	c := *h.context
+	c.Transact = func(ctx context.Context, fn func(pgx.Tx) error) error {
+		return work.TransactRead(ctx, h.config.Store, fn)
+	}
+	return e.SelfCheck(ctx, &c)
 }
 
 // undeclared reports methods of extensions, not plugins, that the method table lacks.
