@@ -126,6 +126,10 @@ func TestS2_229_AConsumerAtTheTailMissesNothingThatComes(t *testing.T) {
 		}
 	}
 	tx(func(tx pgx.Tx) error { publish(t, tx, "old"); return nil })
+	// The tail is where readers have come to, and they must have come past it.
+	if got, _ := read(t, pool, Cursor{}, 1); got != "old" {
+		t.Fatalf("read %q", got)
+	}
 	tx(func(tx pgx.Tx) error {
 		tail, err := OutboxTail(t.Context(), tx)
 		if err != nil {
