@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,21 @@ func command() *cobra.Command {
 	for _, sub := range root.Commands() {
 		sub.Args = cobra.NoArgs
 	}
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.absolute() }
 	return root
+}
+
+// absolute makes paths hold wherever a detached host stands.
+func (o *options) absolute() (err error) {
+	for _, name := range []*string{&o.root, &o.config, &o.file} {
+		if *name == "" {
+			continue
+		}
+		if *name, err = filepath.Abs(*name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *options) layout() host.Layout { return host.NewLayout(o.root) }

@@ -212,6 +212,12 @@ func (e *Engine) Pull(ctx context.Context, reference string) error {
 	return failed("pull", reference, response.Wait(ctx))
 }
 
+// RemoveImage drops a reference, and the image's data when nothing else uses it.
+func (e *Engine) RemoveImage(ctx context.Context, reference string) error {
+	_, err := e.cli.ImageRemove(ctx, reference, client.ImageRemoveOptions{PruneChildren: true})
+	return failed("remove image", reference, err)
+}
+
 // Exec runs a command in a container and gives its exit code.
 func (e *Engine) Exec(ctx context.Context, id string, command []string) (int, error) {
 	created, err := e.cli.ExecCreate(ctx, id, client.ExecCreateOptions{Cmd: command, AttachStdout: true, AttachStderr: true})

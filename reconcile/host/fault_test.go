@@ -1,0 +1,5 @@
+package host_test
+
+const faultWord = "fault-host"
+
+func faultMain([]string) {}
