@@ -24,6 +24,9 @@ type Admin struct {
 	Client   *http.Client // nil is one that gives up after 30 seconds
 }
 
+// errExists: the broker looked for a user, found none, and then failed to make it.
+var errExists = errors.New("management API says that the user exists already")
+
 // vhost is the only one used.
 const vhost = "%2F"
 
@@ -55,7 +58,11 @@ func (a Admin) PutAccount(ctx context.Context, account Account) error {
 		"configure": account.Configure, "write": account.Write, "read": account.Read,
 	}})
 	for _, r := range requests {
-		if err := a.call(ctx, http.MethodPut, r.path, r.body, nil); err != nil {
+		err := a.call(ctx, http.MethodPut, r.path, r.body, nil)
+		if errors.Is(err, errExists) { // somebody else makes it at this moment
+			err = a.call(ctx, http.MethodPut, r.path, r.body, nil)
+		}
+		if err != nil {
 			return fmt.Errorf("make broker account %s: %w", account.Name, err)
 		}
 	}
@@ -218,6 +225,8 @@ func (a Admin) call(ctx context.Context, method, path string, in, out any) error
 		return ErrNotFound
 	case response.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%w: as %s", ErrRefused, a.User)
+	case response.StatusCode == http.StatusBadRequest && bytes.Contains(data, []byte("user_already_exists")):
+		return errExists
 	case response.StatusCode >= 300:
 		return fmt.Errorf("management API says %s: %s", response.Status, data[:min(len(data), 500)])
 	case out == nil:

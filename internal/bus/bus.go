@@ -120,7 +120,7 @@ func Dial(ctx context.Context, config Config) *Conn {
 		c.user = u.User.Username()
 		c.log = c.log.With("broker", u.Host)
 	}
-	c.publishing = newLink(config, "publish", c.log, nil)
+	c.publishing = newLink(config, "publish", c.log, c.declareAgain)
 	c.consuming = newLink(config, "consume", c.log, c.declareAgain)
 	for _, l := range []*link{c.publishing, c.consuming} {
 		c.done.Go(func() { l.run(ctx) })

@@ -127,13 +127,18 @@ func (l *link) once(ctx context.Context) error {
 	}
 	l.update(func() { l.current, l.last = s, "" })
 	l.log.Info("connected to the broker")
+	blocking := s.blocking
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.done:
 			return s.cause()
-		case b := <-s.blocking:
+		case b, open := <-blocking:
+			if !open {
+				blocking = nil // done follows
+				continue
+			}
 			l.update(func() {
 				l.blocked = ""
 				if b.Active {

@@ -149,6 +149,7 @@ func (c *Conn) forget(t Topology) {
 	})
 }
 
+// declareAgain runs on both connections, since either may be back first.
 func (c *Conn) declareAgain(ctx context.Context, s *session) error {
 	c.mu.Lock()
 	topologies := slices.Clone(c.topologies)

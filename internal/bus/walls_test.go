@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,11 @@ func TestS1_034_BuilderAndNodeAreTwoAccounts(t *testing.T) {
 	must(t, err)
 	if builder.PasswordHash == host.PasswordHash || builder.Read == host.Read || fmt.Sprint(builder.Topics) == fmt.Sprint(host.Topics) {
 		t.Errorf("the accounts are alike: %+v, %+v", builder, host)
+	}
+	for _, queue := range []string{bus.DeclareQueue(node), bus.CommandQueue(node)} {
+		if regexp.MustCompile(builder.Read).MatchString(queue) || !regexp.MustCompile(host.Read).MatchString(queue) {
+			t.Errorf("%s is read with %q by the builder and with %q by the host", queue, builder.Read, host.Read)
+		}
 	}
 	// Neither password opens the other account.
 	for user, password := range map[string]string{

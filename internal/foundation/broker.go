@@ -129,27 +129,63 @@ func (b Broker) Command() (Command, error) {
 	if err != nil {
 		return Command{}, err
 	}
+	return Command{
+		Exec: b.path("run"), Args: []string{filepath.Join(bin, "rabbitmq-server")}, Dir: b.Dir, User: b.User,
+		Env: b.environment(),
+	}, nil
+}
+
+// Control is the administration tool's command on this node, as "eval", "...". The node
+// must be running.
+func (b Broker) Control(args ...string) (Command, error) {
+	bin, err := BrokerBin()
+	if err != nil {
+		return Command{}, err
+	}
+	return Command{Exec: filepath.Join(bin, "rabbitmqctl"), Args: args, Dir: b.Dir, User: b.User, Env: b.environment()}, nil
+}
+
+func (b Broker) environment() []string {
 	name := b.NodeName
 	if name == "" {
 		name = "mesh@localhost"
 	}
-	return Command{
-		Exec: b.path("run"), Args: []string{filepath.Join(bin, "rabbitmq-server")}, Dir: b.Dir, User: b.User,
-		Env: append(environment(b.Dir),
-			"RUNNING_UNDER_SYSTEMD=true", // the script then becomes the server instead of staying in front of it
-			"RABBITMQ_NODENAME="+name,
-			"RABBITMQ_DIST_PORT="+strconv.Itoa(b.DistPort),
-			"ERL_EPMD_PORT="+strconv.Itoa(b.EPMDPort),
-			"ERL_EPMD_ADDRESS=127.0.0.1",
-			"RABBITMQ_CONF_ENV_FILE=/dev/null",
-			"RABBITMQ_CONFIG_FILE="+b.path("rabbitmq.conf"),
-			"RABBITMQ_ENABLED_PLUGINS_FILE="+b.path("enabled_plugins"),
-			"RABBITMQ_MNESIA_BASE="+b.path("mnesia"),
-			"RABBITMQ_LOG_BASE="+b.path("log"),
-			"RABBITMQ_PID_FILE="+b.PidFile(),
-			"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-		),
-	}, nil
+	return append(environment(b.Dir),
+		"RUNNING_UNDER_SYSTEMD=true", // the script then becomes the server instead of staying in front of it
+		"RABBITMQ_NODENAME="+name,
+		"RABBITMQ_DIST_PORT="+strconv.Itoa(b.DistPort),
+		"ERL_EPMD_PORT="+strconv.Itoa(b.EPMDPort),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_CONF_ENV_FILE=/dev/null",
+		"RABBITMQ_CONFIG_FILE="+b.path("rabbitmq.conf"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+b.path("enabled_plugins"),
+		"RABBITMQ_MNESIA_BASE="+b.path("mnesia"),
+		"RABBITMQ_LOG_BASE="+b.path("log"),
+		"RABBITMQ_PID_FILE="+b.PidFile(),
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+	)
+}
+
+// ReadConsumerTimeout asks the running node for the acknowledgement timeout in force. It
+// takes a second or two: an Erlang node is started to ask.
+func (b Broker) ReadConsumerTimeout(ctx context.Context) (time.Duration, error) {
+	command, err := b.Control("--silent", "eval", "{ok, T} = application:get_env(rabbit, consumer_timeout), T.")
+	if err != nil {
+		return 0, err
+	}
+	cmd, err := command.Cmd(ctx)
+	if err != nil {
+		return 0, err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("ask for the acknowledgement timeout: %w: %s", err, tail(out))
+	}
+	millis, err := strconv.ParseInt(tail(out), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the acknowledgement timeout: %w", err)
+	}
+	return time.Duration(millis) * time.Millisecond, nil
 }
 
 // WaitReady returns when the node takes clients on every address and its management API

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -71,6 +73,14 @@ func (b *PrivateBroker) Kill() {
 	}
 }
 
+// Settle has the node write its tables to disk. RabbitMQ 3.10 keeps the directory of quorum
+// queues in memory for some seconds: a node killed sooner comes back with a queue that takes
+// messages and never confirms one.
+func (b *PrivateBroker) Settle(t testing.TB) {
+	t.Helper()
+	b.Control(t, "eval", "[ok = dets:sync(Table) || Table <- dets:all()].")
+}
+
 // Start starts a killed node again, with its data, on its ports.
 func (b *PrivateBroker) Start(t testing.TB) {
 	t.Helper()
@@ -81,6 +91,16 @@ func (b *PrivateBroker) Start(t testing.TB) {
 	}
 }
 
+// Output is the end of what the running node has logged, for a failing test to show.
+func (b *PrivateBroker) Output() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.server == nil {
+		return ""
+	}
+	return b.server.output.String()
+}
+
 // Signal sends a signal to the running node, SIGSTOP and SIGCONT for instance.
 func (b *PrivateBroker) Signal(signal syscall.Signal) error {
 	b.mu.Lock()
@@ -89,6 +109,42 @@ func (b *PrivateBroker) Signal(signal syscall.Signal) error {
 		return errors.New("signal broker: it is down")
 	}
 	return b.server.cmd.Process.Signal(signal)
+}
+
+// Lose removes what a killed node had stored, accounts included. The administrator is made
+// again at the next start.
+func (b *PrivateBroker) Lose(t testing.TB) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.server != nil {
+		t.Fatal("testenv: the broker is running")
+	}
+	if err := os.RemoveAll(filepath.Join(b.recipe.Dir, "mnesia")); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	if err := b.recipe.Init(t.Context()); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+}
+
+// Control runs the administration tool on the running node: "set_vm_memory_high_watermark",
+// "absolute", "1" raises an alarm.
+func (b *PrivateBroker) Control(t testing.TB, args ...string) string {
+	t.Helper()
+	command, err := b.recipe.Control(append([]string{"--silent"}, args...)...)
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	cmd, err := command.Cmd(t.Context())
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("testenv: rabbitmqctl %v: %v: %s", args, err, out)
+	}
+	return string(out)
 }
 
 func (b *PrivateBroker) start(ctx context.Context) error {
