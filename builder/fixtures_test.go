@@ -4,8 +4,10 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/mesh-control/mesh/builder/archive"
+	"github.com/mesh-control/mesh/builder/buildertest"
 )
 
 const platform = "linux/" + runtime.GOARCH
@@ -15,3 +17,5 @@ func memory(name, text string) archive.Entry {
 		return io.NopCloser(strings.NewReader(text)), nil
 	}}
 }
+
+func timeout() <-chan time.Time { return time.After(buildertest.Patience) }
