@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +66,34 @@ func newMesh(t *testing.T, broker testenv.BrokerInfo) mesh {
 	controller := dial(t, broker, as(t, broker, bus.ControllerName, "controller's"))
 	must(t, bus.Declare(deadline(t), controller, bus.MeshTopology()))
 	return mesh{broker, admin, controller}
+}
+
+// common holds apart who reads or counts the queues that all tests of one broker share.
+var common sync.RWMutex
+
+// shared is the common broker, for a test with queues of its own.
+func shared(t *testing.T) mesh {
+	t.Helper()
+	common.RLock()
+	t.Cleanup(common.RUnlock)
+	return newMesh(t, testenv.Broker(t))
+}
+
+// alone is the common broker while no other test uses it, its queues empty.
+func alone(t *testing.T) mesh {
+	t.Helper()
+	common.Lock()
+	t.Cleanup(common.Unlock)
+	m := newMesh(t, testenv.Broker(t))
+	cleaner := intrude(t, m, m.URL, m.User)
+	channel, err := cleaner.conn.Channel()
+	must(t, err)
+	defer channel.Close()
+	for _, q := range bus.MeshTopology().Queues {
+		_, err := channel.QueuePurge(q.Name, false)
+		must(t, err)
+	}
+	return m
 }
 
 // node declares a node's queues and makes its account and its builder's.
@@ -145,7 +174,7 @@ func next[T any](t *testing.T, c <-chan T) T {
 
 func TestPublishReachesAQueueOrSaysSo(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	arrived := receive(t, m.controller, bus.CommandQueue(node))
 	must(t, m.controller.Publish(deadline(t), bus.Message{
@@ -178,7 +207,7 @@ func TestPublishReachesAQueueOrSaysSo(t *testing.T) {
 
 func TestDeclareQueueKeepsTheNewest(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	for i := range 3 {
 		must(t, m.controller.Publish(deadline(t), bus.Message{
@@ -231,8 +260,7 @@ func TestConfigIsChecked(t *testing.T) {
 
 func TestRequestGoesToTheDeadAfterTheLimit(t *testing.T) {
 	t.Parallel()
-	// A node of its own: the queue of requests is shared by whoever is on it.
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	dead := receive(t, m.controller, bus.BuildsDead)
 	builder := dial(t, m.BrokerInfo, m.builderURL(t, m.node(t)))
 	attempts := make(chan int64, 100)
@@ -260,7 +288,7 @@ func TestRequestGoesToTheDeadAfterTheLimit(t *testing.T) {
 
 func TestRejectGoesToTheDeadAtOnce(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	dead := receive(t, m.controller, bus.BuildsDead)
 	var deliveries atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
@@ -281,7 +309,7 @@ func TestRejectGoesToTheDeadAtOnce(t *testing.T) {
 
 func TestAccountsAreWrittenAsGiven(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	want := bus.BuilderAccount(node, "x")
 	got, err := m.admin.Account(deadline(t), want.Name)
@@ -298,7 +326,7 @@ func TestAccountsAreWrittenAsGiven(t *testing.T) {
 
 func TestDeletingAnAccountEndsItsConnections(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	builder := dial(t, m.BrokerInfo, m.builderURL(t, node))
 	must(t, m.admin.DeleteAccount(deadline(t), bus.BuilderName(node)))

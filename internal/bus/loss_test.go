@@ -139,7 +139,7 @@ func TestQueuesComeBackWithABrokerThatLostEverything(t *testing.T) {
 
 func TestPrefetchOneHoldsOneRequest(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	builder := dial(t, m.BrokerInfo, m.builderURL(t, m.node(t)))
 	begun, goOn := make(chan string), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func TestPrefetchOneHoldsOneRequest(t *testing.T) {
 
 func TestDeliveryEndsWithItsChannelAndIsGivenAgain(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	node := m.node(t)
 	builder := dial(t, m.BrokerInfo, m.builderURL(t, node))
 	begun, ended := make(chan bus.Delivery, 10), make(chan error, 10)

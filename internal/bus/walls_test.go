@@ -14,7 +14,6 @@ import (
 
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/internal/pki"
-	"github.com/mesh-control/mesh/internal/testenv"
 )
 
 // intruder speaks the protocol itself, past everything this package does to behave.
@@ -93,7 +92,7 @@ func (m mesh) untouched(t *testing.T, node, after string) {
 
 func TestS1_034_BuilderAndNodeAreTwoAccounts(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	builder, err := m.admin.Account(deadline(t), "builder."+node)
 	must(t, err)
@@ -121,7 +120,7 @@ func TestS1_034_BuilderAndNodeAreTwoAccounts(t *testing.T) {
 
 func TestS1_035_BuilderReadsNoQueueButBuilds(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	own, other := m.node(t), m.node(t)
 	must(t, bus.Declare(deadline(t), m.controller, bus.ReplyTopology(own)))
 	builder := intrude(t, m, m.builderURL(t, own), bus.BuilderName(own))
@@ -142,7 +141,7 @@ func TestS1_035_BuilderReadsNoQueueButBuilds(t *testing.T) {
 			return err
 		})
 	}
-	// The one it is there for. Its own name, so that no other test's request is taken.
+	// The one it is there for.
 	channel, err := builder.conn.Channel()
 	must(t, err)
 	defer channel.Close()
@@ -156,7 +155,7 @@ func TestS1_035_BuilderReadsNoQueueButBuilds(t *testing.T) {
 
 func TestS1_036_BuilderWritesAnswersOnly(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	node := m.node(t)
 	builder := intrude(t, m, m.builderURL(t, node), bus.BuilderName(node))
 	for _, c := range []struct{ exchange, key string }{
@@ -185,7 +184,7 @@ func TestS1_036_BuilderWritesAnswersOnly(t *testing.T) {
 
 func TestS1_037_BuilderCannotReachNodeQueues(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	own, other := m.node(t), m.node(t)
 	builder := intrude(t, m, m.builderURL(t, own), bus.BuilderName(own))
 	for _, node := range []string{own, other} {
@@ -257,7 +256,7 @@ func (m mesh) builderDeclaresNothing(t *testing.T, builder intruder) {
 
 func TestNodeReadsOnlyItsOwnAndReportsOnlyOfItself(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.Broker(t))
+	m := shared(t)
 	own, other := m.node(t), m.node(t)
 	host := intrude(t, m, m.nodeURL(t, own), bus.NodeName(own))
 	for _, queue := range []string{bus.DeclareQueue(other), bus.CommandQueue(other), bus.Builds, bus.BuildsDead, bus.Reports, bus.BuildResults} {
@@ -289,7 +288,7 @@ func TestNodeReadsOnlyItsOwnAndReportsOnlyOfItself(t *testing.T) {
 // What headers can smuggle past the broker, the reader refuses.
 func TestForgedAnswersAreNamed(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	own, other := m.node(t), m.node(t)
 	reports := receive(t, m.controller, bus.Reports)
 	builder := intrude(t, m, m.builderURL(t, own), bus.BuilderName(own))
@@ -327,7 +326,7 @@ func TestForgedAnswersAreNamed(t *testing.T) {
 
 func TestS1_038_AnswerComesThroughTheMeshExchange(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
+	m := alone(t)
 	node := m.node(t)
 	results := receive(t, m.controller, bus.BuildResults)
 	must(t, bus.Declare(deadline(t), m.controller, bus.NodeTopology("elsewhere")))
@@ -378,8 +377,9 @@ func answer(t *testing.T, builder *bus.Conn, progress string) {
 
 func TestS1_039_AskerReadsTheCommonKeyThroughItsOwnQueue(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
-	replies, err := bus.NewReplies(deadline(t), m.controller, "asker", nil)
+	m := alone(t)
+	asker := fresh("asker")
+	replies, err := bus.NewReplies(deadline(t), m.controller, asker, nil)
 	must(t, err)
 	run(t, replies)
 	answers, stop, err := replies.Ask(deadline(t), "mine")
@@ -391,7 +391,7 @@ func TestS1_039_AskerReadsTheCommonKeyThroughItsOwnQueue(t *testing.T) {
 	if d := next(t, answers); d.Key != bus.KeyBuildProgress("mine") || string(d.Body) != "half way" {
 		t.Errorf("first %+v, want the progress of mine", d)
 	}
-	if d := next(t, answers); d.Key != bus.KeyBuildResult || string(d.Body) != "mine" || d.Queue != "reply.asker" || d.ReplyTo != "" {
+	if d := next(t, answers); d.Key != bus.KeyBuildResult || string(d.Body) != "mine" || d.Queue != "reply."+asker || d.ReplyTo != "" {
 		t.Errorf("then %+v, want the result of mine", d)
 	}
 	must(t, stop(deadline(t)))
@@ -402,18 +402,19 @@ func TestS1_039_AskerReadsTheCommonKeyThroughItsOwnQueue(t *testing.T) {
 
 func TestS1_040_EveryAskerReceivesEveryResultAndKeepsItsOwn(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, testenv.NewPrivateBroker(t).BrokerInfo)
-	for _, client := range []string{"one", "two"} {
+	m := alone(t)
+	askers := []string{fresh("asker"), fresh("asker")}
+	for _, client := range askers {
 		must(t, bus.Declare(deadline(t), m.controller, bus.ReplyTopology(client)))
 	}
 	// Before anybody reads: both queues get both results.
 	answer(t, dial(t, m.BrokerInfo, m.builderURL(t, m.node(t))), "")
-	for _, client := range []string{"one", "two"} {
+	for _, client := range askers {
 		must(t, m.controller.Publish(deadline(t), bus.Message{
 			Exchange: bus.Orders, Key: bus.KeyBuildRequest, CorrelationID: "of " + client, Body: []byte(client),
 		}))
 	}
-	for _, client := range []string{"one", "two"} {
+	for _, client := range askers {
 		eventually(t, func() error {
 			state, err := m.controller.Inspect(deadline(t), bus.ReplyQueue(client))
 			if err == nil && state.Ready != 2 {
@@ -423,7 +424,7 @@ func TestS1_040_EveryAskerReceivesEveryResultAndKeepsItsOwn(t *testing.T) {
 		})
 	}
 	asked := map[string]<-chan bus.Delivery{}
-	for _, client := range []string{"one", "two"} {
+	for _, client := range askers {
 		replies, err := bus.NewReplies(deadline(t), m.controller, client, nil)
 		must(t, err)
 		answers, stop, err := replies.Ask(deadline(t), "of "+client)
