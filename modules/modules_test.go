@@ -39,5 +39,5 @@ func parsed(t *testing.T, folders ...string) map[string]*schema.Module {
 
 func TestEveryModuleParses(t *testing.T) {
 	t.Parallel()
-	parsed(t, ".")
+	parsed(t, ".", "../examples")
 }
