@@ -12,9 +12,8 @@
 //	carry       images that no registry need be asked for go into the mesh's own
 //	source      the repository the mesh's own modules are built from
 //	init build  the ordinary builder, run without a broker, builds controller, catalogue, builder
-//	hand-over   a controller started by the installer takes over node, operator, manifests and
-//	            secrets, assigns controller and catalogue to the node, and pushes
-//	pivot       the controller that runs is the one the mesh built; the installer's own ends
+//	hand-over   the database takes over node, operator, manifests and assignments; the host
+//	            gets the first declaration, and the controller the mesh built answers
 //	watch       the catalogue watches the source it was built from
 //	builder     an account is issued, the builder assigned and pushed
 //	proof       every component's digest resolves as a manifest in the mesh's own registry

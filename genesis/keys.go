@@ -36,7 +36,7 @@ func makeKeys(l layout, mesh string) (*keys, error) {
 	}
 	for name, key := range map[string]*ed25519.PrivateKey{"declaration": &k.declaration, "registry": &k.registry} {
 		var err error
-		if *key, err = signingKey(l.keys(name + ".pem")); err != nil {
+		if *key, err = signingKey(l.keys("signing-" + name + ".pem")); err != nil {
 			return nil, fmt.Errorf("%s key: %w", name, err)
 		}
 	}

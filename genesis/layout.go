@@ -42,7 +42,7 @@ type ports struct {
 	Proxy      int `json:"proxy"`
 	Git        int `json:"git"`
 	Controller int `json:"controller"`
-	Init       int `json:"init"` // of the controller the installer starts
+	Metrics    int `json:"metrics"`
 }
 
 const firstPort = 7400
@@ -58,7 +58,7 @@ func choosePorts(l layout, address string) (ports, error) {
 		return p, err
 	}
 	next := firstPort
-	for _, port := range []*int{&p.Registry, &p.Postgres, &p.Broker, &p.Management, &p.Dist, &p.EPMD, &p.Proxy, &p.Git, &p.Controller, &p.Init} {
+	for _, port := range []*int{&p.Registry, &p.Postgres, &p.Broker, &p.Management, &p.Dist, &p.EPMD, &p.Proxy, &p.Git, &p.Controller, &p.Metrics} {
 		for ; !free(address, next); next++ {
 			if next > firstPort+1000 {
 				return p, fmt.Errorf("choose ports: none free between %d and %d", firstPort, next)

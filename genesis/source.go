@@ -25,8 +25,11 @@ import (
 // module's tree then changes when, and only when, something it is built from does: the rule
 // that makes it behind stays the ordinary one. See docs/design/source-tree.md.
 //
+// Modules named in without are left out: a foundation of processes has no use for the modules
+// of its servers, whose images it may have no registry to borrow from.
+//
 // It answers the commit at the head. The same checkout gives the same tree, and no commit.
-func AssembleSource(ctx context.Context, checkout, bare string) (string, error) {
+func AssembleSource(ctx context.Context, checkout, bare string, without ...string) (string, error) {
 	work, err := os.MkdirTemp("", "mesh-source-")
 	if err != nil {
 		return "", err
@@ -38,7 +41,7 @@ func AssembleSource(ctx context.Context, checkout, bare string) (string, error) 
 	}
 	for _, entry := range entries {
 		dir := filepath.Join("modules", entry.Name())
-		if !entry.IsDir() || !exists(filepath.Join(checkout, dir, "module.json")) {
+		if !entry.IsDir() || slices.Contains(without, entry.Name()) || !exists(filepath.Join(checkout, dir, "module.json")) {
 			continue
 		}
 		if err := assembleModule(ctx, checkout, dir, work); err != nil {
