@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Image is an OCI layout on disk and the reference it is carried under.
@@ -23,15 +25,16 @@ const format = "1"
 
 // All makes every image, or takes it from the cache.
 func All(ctx context.Context, cache string) ([]Image, error) {
-	var images []Image
-	for _, make := range []func(context.Context, string) (Image, error){Busybox, Postgres, Toolchain} {
-		image, err := make(ctx, cache)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, image)
+	makers := []func(context.Context, string) (Image, error){Busybox, Postgres, Broker, Registry, Toolchain}
+	images := make([]Image, len(makers))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, maker := range makers {
+		group.Go(func() (err error) {
+			images[i], err = maker(ctx, cache)
+			return err
+		})
 	}
-	return images, nil
+	return images, group.Wait()
 }
 
 // cached gives the layout for a key, made by fill when the cache has none. Half of one is
@@ -68,7 +71,12 @@ func packages(ctx context.Context) (string, error) {
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {
+	return outputIn(ctx, "", name, args...)
+}
+
+func outputIn(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "LC_ALL=C")

@@ -1,6 +1,6 @@
 // Package carried makes the public images that modules here borrow out of what a machine has
-// installed, for a mesh that can reach no registry but its own: busybox and PostgreSQL from
-// Debian's packages, and the Go toolchain that runs.
+// installed, for a mesh that can reach no registry but its own: busybox, PostgreSQL,
+// RabbitMQ and the registry from Debian's packages, and the Go toolchain that runs.
 //
 // Each is written as an OCI image layout into a cache directory, once for each state of the
 // machine's packages, and is carried into the mesh's registry under the reference of the

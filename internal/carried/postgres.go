@@ -4,10 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -31,8 +27,8 @@ func Postgres(ctx context.Context, cache string) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("carry %s: %w", PostgresReference, err)
 	}
-	if _, err := os.Stat(postgresLibrary + "/bin/postgres"); err != nil {
-		return Image{}, fmt.Errorf("carry %s: PostgreSQL 15 is not installed; apt-get install postgresql-15", PostgresReference)
+	if err := installed(postgresLibrary+"/bin/postgres", "postgresql-15"); err != nil {
+		return Image{}, fmt.Errorf("carry %s: %w", PostgresReference, err)
 	}
 	key, err := packages(ctx)
 	if err != nil {
@@ -58,58 +54,24 @@ func Postgres(ctx context.Context, cache string) (Image, error) {
 func postgresTree(ctx context.Context, program string) (tree, error) {
 	t := base("postgres")
 	var programs []string
-	for _, root := range []string{postgresLibrary + "/bin", postgresLibrary + "/lib", postgresShare, "/usr/share/zoneinfo", "/usr/lib/locale/C.utf8"} {
-		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-			switch base := filepath.Base(name); {
-			case err != nil:
-				return err
-			case d.IsDir() && (base == "bitcode" || base == "pgxs" || base == "man" || base == "posix" || base == "right"):
-				return fs.SkipDir
-			case d.IsDir() || strings.HasPrefix(base, "llvmjit"):
-				return nil
+	for _, root := range []string{postgresLibrary, postgresShare, "/usr/share/zoneinfo", "/usr/lib/locale/C.utf8"} {
+		found, err := t.directory(root, func(base string) bool {
+			switch base {
+			case "bitcode", "pgxs", "man", "posix", "right":
+				return true
 			}
-			if strings.HasPrefix(name, postgresLibrary) {
-				programs = append(programs, name)
-			}
-			return t.machine(name)
+			return strings.HasPrefix(base, "llvmjit")
 		})
 		if err != nil {
 			return nil, err
 		}
+		programs = append(programs, found...)
 	}
-	libraries, err := closure(ctx, programs)
-	if err != nil {
+	if err := t.libraries(ctx, programs); err != nil {
 		return nil, err
-	}
-	for _, library := range libraries {
-		if err := t.machine(library); err != nil {
-			return nil, err
-		}
 	}
 	t.dir("var/lib/postgresql", 0o755)
 	t.dir("var/run/postgresql", 0o1777)
 	t.text("usr/bin/docker-entrypoint.sh", postgresEntrypoint, 0o755)
 	return t, t.busybox(ctx, program)
-}
-
-var lddLine = regexp.MustCompile(`(?m)^\s+(?:\S+ => )?(/\S+) \(0x`)
-
-// closure gives every library that the programs load when they start.
-func closure(ctx context.Context, programs []string) ([]string, error) {
-	out, err := output(ctx, "ldd", programs...)
-	if err != nil {
-		return nil, err
-	}
-	if _, missing, found := strings.Cut(out, "=> not found"); found {
-		return nil, fmt.Errorf("a library is missing on this machine: %.200s", missing)
-	}
-	seen := map[string]bool{}
-	var libraries []string
-	for _, match := range lddLine.FindAllStringSubmatch(out, -1) {
-		if !seen[match[1]] {
-			seen[match[1]] = true
-			libraries = append(libraries, match[1])
-		}
-	}
-	return libraries, nil
 }

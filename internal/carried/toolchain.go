@@ -12,7 +12,7 @@ import (
 )
 
 // ToolchainReference is the public image that [Toolchain] stands for, without its tag, which
-// is the version of Go.
+// is the version of Go as the public image's moving tag has it: 1.26 for every 1.26.x.
 const ToolchainReference = "docker.io/library/golang"
 
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
@@ -25,12 +25,12 @@ func Toolchain(ctx context.Context, cache string) (Image, error) {
 		return Image{}, fmt.Errorf("carry the Go toolchain: %w", err)
 	}
 	root, version, _ := strings.Cut(strings.TrimSpace(out), "\n")
-	reference := ToolchainReference + ":" + strings.TrimPrefix(version, "go")
+	reference := ToolchainReference + ":" + minor(version)
 	bundle, err := os.ReadFile(certificates)
 	if err != nil && !os.IsNotExist(err) {
 		return Image{}, fmt.Errorf("carry %s: %w", reference, err)
 	}
-	return cached(cache, "golang", root+"\n"+string(bundle), reference, func(dir string) error {
+	return cached(cache, "golang", root+"\n"+version+"\n"+string(bundle), reference, func(dir string) error {
 		t, err := toolchainTree(root)
 		if err != nil {
 			return err
@@ -47,6 +47,12 @@ func Toolchain(ctx context.Context, cache string) (Image, error) {
 			WorkingDir: "/go",
 		})
 	})
+}
+
+// minor shortens go1.26.8 to 1.26.
+func minor(version string) string {
+	parts := strings.SplitN(strings.TrimPrefix(version, "go"), ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
 func toolchainTree(root string) (tree, error) {
