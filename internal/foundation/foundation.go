@@ -21,7 +21,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -115,7 +117,7 @@ func write(path string, data []byte, mode fs.FileMode, name string) error {
 	return nil
 }
 
-// newest is the last match of pattern, in the order of file names.
+// newest is the match of pattern with the highest version in its path.
 func newest(pattern, what, debianPackage string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
@@ -124,7 +126,20 @@ func newest(pattern, what, debianPackage string) (string, error) {
 	if len(found) == 0 {
 		return "", fmt.Errorf("find %s: nothing at %s; install it with: apt install %s", what, pattern, debianPackage)
 	}
-	return found[len(found)-1], nil
+	return slices.MaxFunc(found, compareVersions), nil
+}
+
+// compareVersions orders by the numbers in two paths, so that 9 comes before 15.
+func compareVersions(a, b string) int { return slices.Compare(numbers(a), numbers(b)) }
+
+func numbers(path string) []int {
+	var all []int
+	for _, field := range strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' }) {
+		if n, err := strconv.Atoi(field); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // poll calls try until it succeeds or ctx ends, and then says what try said last.

@@ -63,10 +63,10 @@ var servers = &pool{}
 type pool struct {
 	postgres lazy[foundation.Postgres]
 	broker   lazy[BrokerInfo]
+	engine   lazy[string]
 
 	mu        sync.Mutex
 	processes []*process
-	closers   []func() error
 	directory string
 }
 
@@ -113,19 +113,16 @@ func (p *pool) dir(name string) (string, error) {
 func (p *pool) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var errs []error
-	for i := len(p.closers) - 1; i >= 0; i-- {
-		errs = append(errs, p.closers[i]())
-	}
+	var err error
 	for i := len(p.processes) - 1; i >= 0; i-- {
 		p.processes[i].kill()
 	}
-	p.closers, p.processes = nil, nil
+	p.processes = nil
 	if p.directory != "" {
-		errs = append(errs, os.RemoveAll(p.directory))
+		err = os.RemoveAll(p.directory)
 		p.directory = ""
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // process is one running server with its watchdog.
@@ -166,10 +163,15 @@ func (p *pool) start(command foundation.Command, quit syscall.Signal) (*process,
 	return started, nil
 }
 
-// watchScript waits for the end of its input, which comes when the test binary lets go of the
-// other end or dies, and ends the process group then. Ending what has ended already is harmless:
-// the test binary closes the pipe only after it killed the watchdog itself.
-const watchScript = `cat >/dev/null; kill -"$2" -- -"$1" 2>/dev/null; sleep 1; kill -KILL -- -"$1" 2>/dev/null; rm -rf -- "$3"`
+// watchScript waits for the end of its input, which comes when the test binary is gone, and
+// ends the process group then: by the signal given, and after ten seconds without asking. The
+// test binary kills the watchdog before it closes the pipe.
+const watchScript = `cat >/dev/null
+kill "-$2" "-$1" 2>/dev/null
+n=0
+while kill -0 "-$1" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
+kill -KILL "-$1" 2>/dev/null
+rm -rf -- "$3"`
 
 func (s *process) watch(directory string) error {
 	read, write, err := os.Pipe()
