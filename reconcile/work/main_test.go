@@ -133,6 +133,21 @@ func (b *bench) advance(by time.Duration) {
 	b.exec(`UPDATE mesh.test_clock SET ahead = ahead + $1`, by)
 }
 
+// drain ticks until nothing is due, and fails where that takes more than a few batches.
+func (b *bench) drain(name string, runners ...*Runner) {
+	b.t.Helper()
+	for range 20 {
+		ran := 0
+		for _, r := range runners {
+			ran += b.tick(r, name)
+		}
+		if ran == 0 {
+			return
+		}
+	}
+	b.t.Fatal("the queue is never empty")
+}
+
 func (b *bench) exec(sql string, args ...any) {
 	b.t.Helper()
 	if _, err := b.Exec(b.t.Context(), sql, args...); err != nil {

@@ -111,8 +111,7 @@ func TestS2_125_AKeyRunsOnlyWhereItsShardsLeaseIs(t *testing.T) {
 		keys[i] = fmt.Sprintf("node-%d", i)
 		b.enqueue("widgets", keys[i])
 	}
-	for b.tick(runners["one"], "widgets")+b.tick(runners["two"], "widgets") > 0 {
-	}
+	b.drain("widgets", runners["one"], runners["two"])
 	workers := map[string]int{}
 	for _, id := range ran {
 		workers[id]++

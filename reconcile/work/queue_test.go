@@ -335,8 +335,7 @@ func TestS2_163_TickDrainsTheQueueWhileNoClockMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for b.tick(r, "widgets") > 0 {
-	}
+	b.drain("widgets", r)
 	slices.Sort(*keys)
 	slices.Sort(all)
 	if !slices.Equal(*keys, all) {
@@ -373,8 +372,7 @@ func TestCoalescingLeavesASmallTable(t *testing.T) {
 	full := one[int](b, `SELECT pg_total_relation_size('mesh.work')`)
 	rec, _ := script("widgets", Done)
 	r := b.runner(rec)
-	for b.tick(r, "widgets") > 0 {
-	}
+	b.drain("widgets", r)
 	b.exec(`VACUUM mesh.work`)
 	heap := one[int](b, `SELECT pg_relation_size('mesh.work')`)
 	t.Logf("%d bytes with indexes after 100,000 enqueues, heap of %d bytes after the drain", full, heap)
