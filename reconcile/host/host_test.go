@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,20 +54,21 @@ var app = sync.OnceValues(func() ([]byte, error) {
 
 // node is one node of a mesh under test: keys, registry, and a host on them.
 type node struct {
-	t         *testing.T
-	name      string
-	root      string
-	config    host.Config
-	layout    host.Layout
-	key       ed25519.PrivateKey
-	registry  *registrytest.Registry
-	client    *registry.Client
-	identity  host.Identity
-	host      *host.Host
-	engine    *engine.Engine
-	image     string // declared reference of the app
-	stopServe func()
-	gen       int64
+	t            *testing.T
+	name         string
+	root         string
+	config       host.Config
+	layout       host.Layout
+	key          ed25519.PrivateKey
+	registry     *registrytest.Registry
+	client       *registry.Client
+	identity     host.Identity
+	host         *host.Host
+	engine       *engine.Engine
+	image        string // declared reference of the app
+	stopServe    func()
+	gen          int64
+	web, service string // where two versions answer
 }
 
 // names must differ between tests, since they share an engine.
@@ -87,7 +89,7 @@ func newNode(t *testing.T) *node {
 	n.client = n.registry.Client(t)
 	n.layout = host.NewLayout(n.root)
 	n.config = host.Config{
-		Mesh: "test", Node: name, DeclarationKey: public, Engine: engineAddress(t), ProxyPort: freePort(t), Version: "test",
+		Mesh: "test", Node: name, DeclarationKey: public, Engine: testenv.Engine(t), ProxyPort: freePort(t), Version: "test",
 	}
 	n.identity, err = host.LoadIdentity(n.layout)
 	check(t, err)
@@ -158,12 +160,21 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// ports are handed out below the range that connections take theirs from, so that one stays
+// free while what listens on it is restarted.
+var ports atomic.Int64
+
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		port := 20000 + (os.Getpid()*97+int(ports.Add(1)))%12000
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
 }
 
 // tarOf packs name to content; a name ending in "*" is a program.
@@ -330,15 +341,4 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// engineAddress is the engine the tests use.
-func engineAddress(t testing.TB) string {
-	t.Helper()
-	for _, address := range []string{os.Getenv("MESH_TEST_DOCKER"), os.Getenv("DOCKER_HOST")} {
-		if address != "" {
-			return address
-		}
-	}
-	return "unix:///var/run/docker.sock"
 }

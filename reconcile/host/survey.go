@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mesh-control/mesh/reconcile/host/engine"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -118,7 +119,7 @@ func (h *Host) containerStatus(ctx context.Context, status *schema.ResourceStatu
 		status.Phase = PhaseFailed
 		return
 	}
-	looping := h.countRestarts(w.ID, c.ID, c.Restarts)
+	looping := h.countRestarts(w.ID, c)
 	v := vitalOf(c)
 	status.Digest, status.Restarts, status.Since, status.LastExit = c.Reference, c.Restarts, c.Started, v.exit
 	if _, digest, found := strings.Cut(c.Reference, "@"); found {
@@ -168,18 +169,22 @@ func (h *Host) livePhase(status *schema.ResourceStatus, w Wanted, v vital, loopi
 	}
 }
 
-// countRestarts notes when a container's count of restarts grows.
-func (h *Host) countRestarts(id, container string, count int) bool {
+// countRestarts notes when a container's count of restarts grows. Of one seen for the first
+// time the restarts count when the last was a moment ago.
+func (h *Host) countRestarts(id string, c engine.Container) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	mark := h.restarts[id]
-	if mark.container != container || count < mark.count {
-		mark = restartMark{container: container, count: count}
+	if mark.container != c.ID || c.Restarts < mark.count {
+		mark = restartMark{container: c.ID}
+		if time.Since(c.Started) > loopWindow {
+			mark.count = c.Restarts
+		}
 	}
-	for range min(count-mark.count, loopRestarts) {
+	for range min(c.Restarts-mark.count, loopRestarts) {
 		mark.times = append(mark.times, time.Now())
 	}
-	mark.count = count
+	mark.count = c.Restarts
 	mark.times = mark.times[max(0, len(mark.times)-loopRestarts):]
 	h.restarts[id] = mark
 	return looping(mark.times)

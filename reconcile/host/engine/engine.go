@@ -176,10 +176,30 @@ func (e *Engine) Restart(ctx context.Context, id string) error {
 // already is no error.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	_, err := e.cli.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true})
+	if cerrdefs.IsConflict(err) { // its removal is under way, from an earlier life of the host
+		err = e.awaitGone(ctx, id, err)
+	}
 	if err = failed("remove container", id, err); errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
+}
+
+// awaitGone waits a while for a container to be gone; err is what to say when it is not.
+func (e *Engine) awaitGone(ctx context.Context, id string, err error) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		_, inspected := e.cli.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		if cerrdefs.IsNotFound(inspected) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // Rename gives a container another name.
