@@ -60,7 +60,7 @@ func TestManifestsAreQuickAndMemoryIsFlat(t *testing.T) {
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
-	batches, size := 8, 500
+	batches, size := 5, 500
 	if testing.Short() {
 		batches, size = 2, 100
 	}
@@ -73,7 +73,7 @@ func TestManifestsAreQuickAndMemoryIsFlat(t *testing.T) {
 	}
 	grown := int64(heap()) - int64(before)
 	t.Logf("%v of processor a manifest, heap grown by %d KiB over %d", least, grown>>10, batches*size)
-	if least > 2*time.Millisecond {
+	if least > 2*time.Millisecond && !raceDetector {
 		t.Errorf("%v of processor a manifest, want under 2 ms", least)
 	}
 	if grown > 16<<20 {
