@@ -61,16 +61,9 @@ func goCache(t testing.TB) string {
 // withEngine gives the builder a container engine.
 func (r *rig) withEngine() *rig {
 	r.t.Helper()
-	host := os.Getenv("MESH_TEST_DOCKER")
-	if host == "" {
-		host = "unix:///var/run/docker.sock"
-	}
-	e, err := engine.Open(host, r.Name)
+	e, err := engine.Open(testenv.Engine(r.t), r.Name)
 	if err != nil {
 		r.t.Fatal(err)
-	}
-	if err := e.Ping(r.t.Context()); err != nil {
-		r.t.Skip("no container engine: ", err)
 	}
 	r.t.Cleanup(func() { _ = e.Close() })
 	r.Engine = e

@@ -210,3 +210,5 @@ func published(t *testing.T, r *registrytest.Registry, module string) bool {
 	}
 	return len(found) > 0
 }
+
+func timeout() <-chan time.Time { return time.After(buildertest.Patience) }
