@@ -23,9 +23,14 @@ func (in *Installer) carry(ctx context.Context) (string, error) {
 	if cache == "" {
 		cache = in.layout().path("carried")
 	}
-	images, err := carried.All(ctx, cache)
-	if err != nil {
-		return "", err
+	// Broker and registry run as processes here; their images are not asked for.
+	var images []carried.Image
+	for _, borrow := range []func(context.Context, string) (carried.Image, error){carried.Busybox, carried.Postgres, carried.Toolchain} {
+		image, err := borrow(ctx, cache)
+		if err != nil {
+			return "", err
+		}
+		images = append(images, image)
 	}
 	client, err := in.registryClient()
 	if err != nil {

@@ -15,8 +15,10 @@ import (
 // FoundationProcesses is the foundation whose servers are processes of this machine.
 const FoundationProcesses = "processes"
 
-// proved are the components that the mesh has to have built itself.
-var proved = []string{"controller", "catalogue", builderModule}
+// proved are the components that the mesh has to have built itself, and their artifacts.
+var proved = []struct{ module, artifact string }{
+	{"controller", "server"}, {"catalogue", "server"}, {builderModule, "program"},
+}
 
 // Verify repeats the proof at any time.
 func (in *Installer) Verify(ctx context.Context) error {
@@ -61,15 +63,15 @@ func (in *Installer) prove(ctx context.Context) (string, error) {
 	}
 	var problems []error
 	for _, component := range proved {
-		if len(running[component]) == 0 {
-			problems = append(problems, fmt.Errorf("%s does not run", component))
+		if len(running[component.module]) == 0 {
+			problems = append(problems, fmt.Errorf("%s does not run", component.module))
 		}
-		for _, image := range running[component] {
-			if err := resolves(ctx, store, image); err != nil {
-				problems = append(problems, fmt.Errorf("%s: %w", component, err))
+		for _, image := range running[component.module] {
+			if err := store.Resolve(ctx, registry.ImageRepository(component.module, component.artifact), image); err != nil {
+				problems = append(problems, fmt.Errorf("%s runs %q, which does not resolve as a manifest in the mesh's registry: %w", component.module, image, err))
 				continue
 			}
-			fmt.Fprintf(in.Out, "      ok    %-11s %s\n", component, image)
+			fmt.Fprintf(in.Out, "      ok    %-11s %s\n", component.module, image)
 		}
 	}
 	for _, component := range []string{"registry", "postgres", "broker"} {
@@ -79,16 +81,4 @@ func (in *Installer) prove(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d components run what the mesh's own registry holds", len(proved)), nil
-}
-
-func resolves(ctx context.Context, store *registry.Client, image string) error {
-	name, digest, ok := strings.Cut(image, "@")
-	repository, ours := strings.CutPrefix(name, schema.RegistryName+"/")
-	if !ok || !ours {
-		return fmt.Errorf("it runs %q, which is no digest of the mesh's registry", image)
-	}
-	if err := store.Resolve(ctx, repository, digest); err != nil {
-		return fmt.Errorf("%s does not resolve as a manifest in the mesh's registry: %w", image, err)
-	}
-	return nil
 }
