@@ -49,7 +49,8 @@ func moduleMode(source []archive.Entry) string {
 // network from the compiler; it takes the module proxy away from it.
 type HostGo struct {
 	Program  string // path of the go command
-	Cache    string // directory kept between builds; modules in it are checked against go.sum
+	Cache    string // GOCACHE, kept between builds: keyed by the content of all that goes in
+	ModCache string // GOMODCACHE, kept between builds; what is in it is checked against go.sum
 	Proxy    string // GOPROXY while dependencies are fetched; "" is Go's default
 	CABundle string // file of certificates for that, "" is the system's
 }
@@ -72,14 +73,14 @@ func (h HostGo) Compile(ctx context.Context, c Compilation) error {
 		return packFailure(err)
 	}
 	home, tmp := filepath.Join(c.Scratch, "home"), filepath.Join(c.Scratch, "tmp")
-	for _, dir := range []string{home, tmp, h.Cache} {
+	for _, dir := range []string{home, tmp, h.Cache, h.ModCache} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
 	env := []string{
 		"HOME=" + home, "TMPDIR=" + tmp, "PATH=" + filepath.Dir(h.Program) + ":/usr/bin:/bin", "GOPATH=" + filepath.Join(home, "go"),
-		"GOCACHE=" + filepath.Join(h.Cache, "build"), "GOMODCACHE=" + filepath.Join(h.Cache, "mod"),
+		"GOCACHE=" + h.Cache, "GOMODCACHE=" + h.ModCache,
 	}
 	if h.CABundle != "" {
 		env = append(env, "SSL_CERT_FILE="+h.CABundle)

@@ -44,30 +44,33 @@ func writeAllKinds(repo *testenv.Repo) string {
 	return repo.Commit("all kinds")
 }
 
-// carryTiny carries a small image into the registry as docker.io/library/tiny:1.0.
-func carryTiny(t testing.TB, client *registry.Client) registry.Image {
+// tinyLayout makes a small image on disk.
+func tinyLayout(t testing.TB, client *registry.Client) string {
 	t.Helper()
 	dir := t.TempDir()
 	var tar bytes.Buffer
 	if err := archive.Pack(&tar, []archive.Entry{memory("etc/tiny", "tiny\n")}); err != nil {
 		t.Fatal(err)
 	}
-	layer := filepath.Join(dir, "layer.tar")
+	layer, layout := filepath.Join(dir, "layer.tar"), filepath.Join(dir, "layout")
 	if err := os.WriteFile(layer, tar.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	layout := filepath.Join(dir, "layout")
 	_, err := client.BundleImage(t.Context(), layout, registry.BundleImage{
 		Layer: layer, Digest: schema.Digest(tar.Bytes()), Size: int64(tar.Len()), Platform: platform, Entrypoint: []string{"/none"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := client.PushLayout(t.Context(), layout, "docker.io/library/tiny:1.0")
-	if err != nil {
+	return layout
+}
+
+// carryTiny carries it into the registry as docker.io/library/tiny:1.0.
+func carryTiny(t testing.TB, client *registry.Client) {
+	t.Helper()
+	if _, err := client.PushLayout(t.Context(), tinyLayout(t, client), "docker.io/library/tiny:1.0"); err != nil {
 		t.Fatal(err)
 	}
-	return image
 }
 
 func TestS1_016_EveryReferenceOfTheManifestIsADigestThatResolves(t *testing.T) {

@@ -35,7 +35,7 @@ func newRig(t testing.TB, name string, reg *registrytest.Registry) *rig {
 	client := reg.Client(t)
 	r := &rig{t: t, registry: reg, client: client, Builder: &builder.Builder{
 		Name: name, Work: t.TempDir(), Registry: client,
-		Go: builder.HostGo{Program: program, Cache: goCache(t)},
+		Go: builder.HostGo{Program: program, Cache: filepath.Join(goCache(t), "build"), ModCache: filepath.Join(goCache(t), "mod")},
 	}}
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -193,10 +193,7 @@ func newFront(t *testing.T, reg *registrytest.Registry) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(reg.CA))
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	t.Cleanup(transport.CloseIdleConnections)
+	transport := trusting(t, reg)
 	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
 		r.Out.Host = r.In.Host
@@ -227,4 +224,14 @@ func newFront(t *testing.T, reg *registrytest.Registry) *front {
 	config.URL, config.Fingerprint, config.Attempts = server.URL, pki.Fingerprint(ca.Cert), 1
 	f.client = registrytest.Client(t, config)
 	return f
+}
+
+// trusting speaks to a registry by its CA.
+func trusting(t *testing.T, reg *registrytest.Registry) http.RoundTripper {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(reg.CA))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
 }

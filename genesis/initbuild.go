@@ -68,7 +68,7 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 	if exists(in.adopted()) {
 		return "the mesh builds itself", nil
 	}
-	program, err := exec.LookPath("go")
+	toolchain, err := operatorsGo(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -80,7 +80,7 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 	b := &builder.Builder{
 		Name: "genesis", Work: in.layout().path("genesis", "build"), Registry: client, AllowLocal: true,
 		CloneFrom: map[string]string{in.sourceURL(): in.sourceDir()},
-		Go:        builder.HostGo{Program: program, Cache: in.layout().path("genesis", "build", "cache")},
+		Go:        toolchain,
 		Log:       slog.New(slog.DiscardHandler),
 	}
 	if err := b.Start(ctx); err != nil {
@@ -118,6 +118,24 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 		fmt.Fprintf(in.Out, "      %-11s %7.1fs  %s\n", module, time.Since(started).Seconds(), result.Digest)
 	}
 	return fmt.Sprintf("%d of %d modules built, the others as they were", made, len(modules)), nil
+}
+
+// operatorsGo is the Go of whoever installs, with the caches and the module proxy it has
+// there: what was fetched and compiled to build this program is not made again.
+func operatorsGo(ctx context.Context) (builder.HostGo, error) {
+	program, err := exec.LookPath("go")
+	if err != nil {
+		return builder.HostGo{}, err
+	}
+	out, err := exec.CommandContext(ctx, program, "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
+	if err != nil {
+		return builder.HostGo{}, fmt.Errorf("run %s env: %w", program, err)
+	}
+	values := splitLines(string(out))
+	if len(values) != 3 {
+		return builder.HostGo{}, fmt.Errorf("%s env says %q of its caches and proxy", program, out)
+	}
+	return builder.HostGo{Program: program, Cache: values[0], ModCache: values[1], Proxy: values[2], CABundle: os.Getenv("SSL_CERT_FILE")}, nil
 }
 
 // sourceModules lists the folders of modules/ in the assembled source.

@@ -4,8 +4,10 @@ package modules_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/mesh-control/mesh/internal/carried"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -40,4 +42,54 @@ func parsed(t *testing.T, folders ...string) map[string]*schema.Module {
 func TestEveryModuleParses(t *testing.T) {
 	t.Parallel()
 	parsed(t, ".", "../examples")
+}
+
+func TestS1_049_TheBuilderIsAnOrdinaryModule(t *testing.T) {
+	t.Parallel()
+	builder := parsed(t, ".")["builder"]
+	if builder == nil {
+		t.Fatal("there is no builder")
+	}
+	if len(builder.Artifacts) != 1 || builder.Artifacts["program"].Kind != schema.KindBundle {
+		t.Errorf("artifacts: %+v", builder.Artifacts)
+	}
+	if !slices.Contains(builder.Claims, schema.Claim{Role: "builder"}) || !slices.Contains(builder.Capabilities, "container-runtime") {
+		t.Errorf("claims %+v, capabilities %v", builder.Claims, builder.Capabilities)
+	}
+	types := map[string]string{}
+	for _, resource := range builder.Resources {
+		types[resource.ID] = resource.Type
+	}
+	if types["work"] != schema.TypeDirectory || types["program"] != schema.TypeContainer {
+		t.Errorf("resources: %v", types)
+	}
+	if !builder.OwnSecrets["broker"].Given {
+		t.Error("its credential is not given from outside")
+	}
+}
+
+// A module of ours borrows only what a mesh without an outside is carried with.
+func TestEveryUpstreamIsCarried(t *testing.T) {
+	t.Parallel()
+	have := []string{carried.BusyboxReference, carried.PostgresReference, carried.BrokerReference, carried.RegistryReference}
+	for name, module := range parsed(t, ".", "../examples") {
+		for artifact, recipe := range module.Artifacts {
+			if recipe.Kind == schema.KindUpstream && !slices.Contains(have, recipe.Reference) {
+				t.Errorf("%s borrows %s as %s, which nothing carries", name, recipe.Reference, artifact)
+			}
+		}
+	}
+}
+
+func TestTheExamplesUseAllFourKinds(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]bool{}
+	for _, module := range parsed(t, "../examples") {
+		for _, recipe := range module.Artifacts {
+			kinds[recipe.Kind] = true
+		}
+	}
+	if len(kinds) != 4 {
+		t.Errorf("only %v", kinds)
+	}
 }

@@ -169,7 +169,7 @@ type request struct {
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	var response *http.Response
 	err := c.retry(ctx, func() (err error) {
-		response, err = c.once(ctx, r)
+		response, err = c.once(ctx, r) //nolint:bodyclose // the caller does
 		return err
 	})
 	return response, err

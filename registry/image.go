@@ -258,7 +258,7 @@ func (c *Client) platformOf(ctx context.Context, from source, manifest *v1.Manif
 		Architecture string `json:"architecture"`
 	}
 	if json.Unmarshal(data, &config) != nil || config.OS == "" || config.Architecture == "" {
-		return nil, nil
+		return nil, nil //nolint:nilerr // an artifact that is no image has no platform
 	}
 	return []string{config.OS + "/" + config.Architecture}, nil
 }

@@ -107,7 +107,7 @@ func (w *world) tag(t *testing.T, repository, digest, tag string) {
 	t.Helper()
 	client, token := plain(t, w.Registry), w.Token("*", "pull", "push")
 	found := get(t, client, "GET", w.URL+"/v2/"+repository+"/manifests/"+digest, token, "Accept", "application/vnd.oci.image.index.v1+json")
-	request := must(http.NewRequestWithContext(t.Context(), "PUT", w.URL+"/v2/"+repository+"/manifests/"+tag, bytes.NewReader(must(io.ReadAll(found.Body)))))
+	request := must(http.NewRequestWithContext(t.Context(), http.MethodPut, w.URL+"/v2/"+repository+"/manifests/"+tag, bytes.NewReader(must(io.ReadAll(found.Body)))))
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", found.Header.Get("Content-Type"))
 	response := must(client.Do(request))
@@ -230,7 +230,7 @@ func TestCarriedImagesAreFoundBeforeTheOutsideIsAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Image.Digest != carried.Digest || !got.Carried {
+		if got.Digest != carried.Digest || !got.Carried {
 			t.Errorf("%s: mirrored %+v", spelling, got)
 		}
 	}

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
@@ -72,7 +70,7 @@ func TestTheProxyPassesReadingOnWithTheNodesToken(t *testing.T) {
 	if got := get(t, client, "GET", blob, ""); got.StatusCode != http.StatusForbidden || got.Header.Get("WWW-Authenticate") != "" {
 		t.Errorf("after another token was given: %s", got.Status)
 	}
-	request := must(http.NewRequestWithContext(t.Context(), "GET", blob, nil))
+	request := must(http.NewRequestWithContext(t.Context(), http.MethodGet, blob, nil))
 	request.Host = "registry.example.org"
 	refused := must(client.Do(request))
 	_ = refused.Body.Close()
@@ -113,7 +111,7 @@ func TestAnEngineThatKnowsNothingOfTheMeshPullsThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	engine := engineClient(t)
 	store, proxy := registrytest.Start(t), startProxy(t)
-	image := v1.Image(imageFor("linux", "amd64"))
+	image := imageFor("linux", "amd64")
 	pushed, err := store.Client(t).PushImage(t.Context(), "modules/web/server", image)
 	if err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func recoverer(next http.Handler, log *slog.Logger) http.Handler {
 			if problem == nil {
 				return
 			}
-			if problem == http.ErrAbortHandler {
+			if problem == http.ErrAbortHandler { //nolint:errorlint // net/http compares the value itself
 				panic(problem)
 			}
 			log.Error("registry panicked", "method", r.Method, "path", r.URL.Path, "error", problem)

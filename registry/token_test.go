@@ -83,7 +83,7 @@ func TestTheGuardCannotBeTalkedAround(t *testing.T) {
 		"/v2/modules%2fdb/blobs/" + hidden, "/v2//modules/db/blobs/" + hidden, "/v2/modules/db/blobs/" + hidden + "/",
 		"/v2/modules/web/blobs/uploads/../../../db/blobs/" + hidden, "/v2/_catalog", "/", "/v2/modules/db/tags/list",
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), "GET", store.URL, nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, store.URL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestTheGuardCannotBeTalkedAround(t *testing.T) {
 	}
 	// The handler behind reads a form's fields like the query's.
 	form := strings.NewReader("from=modules/db&mount=" + hidden)
-	request, err := http.NewRequestWithContext(t.Context(), "POST", store.URL+"/v2/modules/web/blobs/uploads/", form)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, store.URL+"/v2/modules/web/blobs/uploads/", form)
 	if err != nil {
 		t.Fatal(err)
 	}

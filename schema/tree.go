@@ -98,7 +98,7 @@ func joinPath(path string, step any) string {
 		return path + "[" + strconv.Itoa(step) + "]"
 	case string:
 		if step == "" || strings.ContainsFunc(step, func(r rune) bool {
-			return !(r == '-' || r == '_' || r == '$' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+			return !strings.ContainsRune("-_$", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 		}) {
 			return path + "[" + strconv.Quote(clip(step)) + "]"
 		}
@@ -152,7 +152,7 @@ func scan(data []byte, limit limits, found *findings) *node {
 		dec: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))}
 	root, err := s.value("", 0)
 	if err == nil {
-		if _, err = s.dec.ReadToken(); err == io.EOF {
+		if _, err = s.dec.ReadToken(); errors.Is(err, io.EOF) {
 			return root
 		}
 		if err == nil || !errors.Is(err, errStop) {

@@ -15,6 +15,7 @@ import (
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 )
 
@@ -64,7 +65,7 @@ func newEngine() *engine {
 	for _, name := range definitionNames {
 		text, err := definitionFiles.ReadFile(name)
 		if err == nil {
-			err = instance.AddFile(name, text)
+			err = addFile(instance, name, text)
 		}
 		if err != nil {
 			panic(fmt.Sprintf("schema: definitions in %s: %v", name, err))
@@ -75,6 +76,17 @@ func newEngine() *engine {
 		panic(fmt.Sprintf("schema: definitions: %v", err))
 	}
 	return &engine{ctx: ctx, root: root, byName: make(map[string]cue.Value)}
+}
+
+func addFile(instance *build.Instance, name string, text []byte) error {
+	file, err := parser.ParseFile(name, text)
+	if err != nil {
+		return err
+	}
+	if err := instance.AddSyntax(file); err != nil {
+		return err
+	}
+	return nil
 }
 
 func (e *engine) definition(name string) cue.Value {

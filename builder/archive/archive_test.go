@@ -393,8 +393,8 @@ func checkInside(t *testing.T, dir string) {
 			t.Errorf("%s is %v", p, d.Type())
 		}
 		if d.Type()&fs.ModeSymlink != 0 {
-			if real, err := filepath.EvalSymlinks(p); err == nil && real != dir && !strings.HasPrefix(real, dir+"/") {
-				t.Errorf("%s leads to %s", p, real)
+			if target, err := filepath.EvalSymlinks(p); err == nil && target != dir && !strings.HasPrefix(target, dir+"/") {
+				t.Errorf("%s leads to %s", p, target)
 			}
 		}
 		return nil

@@ -82,7 +82,7 @@ func (c *Clone) Entries(dir string) ([]archive.Entry, error) {
 	defer walker.Close()
 	for {
 		name, entry, err := walker.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return entries, nil
 		}
 		if err != nil {

@@ -142,7 +142,7 @@ func (o *options) goToolchain(b *builder.Builder) (builder.Toolchain, error) {
 	case "host":
 		program, err := exec.LookPath("go")
 		if err != nil {
-			return nil, nil // bundles will say that there is no toolchain
+			return nil, nil //nolint:nilerr // bundles will say that there is no toolchain
 		}
 		cache := filepath.Join(o.work, "cache", "go")
 		if o.byHand {
@@ -150,7 +150,7 @@ func (o *options) goToolchain(b *builder.Builder) (builder.Toolchain, error) {
 				cache = filepath.Join(dir, "mesh-builder", "go")
 			}
 		}
-		return builder.HostGo{Program: program, Cache: cache, Proxy: o.goProxy, CABundle: o.caBundle}, nil
+		return builder.HostGo{Program: program, Cache: filepath.Join(cache, "build"), ModCache: filepath.Join(cache, "mod"), Proxy: o.goProxy, CABundle: o.caBundle}, nil
 	case "container":
 		image := o.toolchainImages["go"]
 		if image == "" {

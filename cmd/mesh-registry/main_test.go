@@ -76,7 +76,7 @@ func TestTheProgramServesUntilItIsToldToEnd(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	defer transport.CloseIdleConnections()
 	for _, address := range said.Addresses {
-		request, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+address+"/v2/", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/v2/", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -208,13 +208,13 @@ func (a *app) buildsCommand() *cobra.Command {
 	return command
 }
 
-func (a *app) showBuild(cmd *cobra.Command, id string, print func(api.BuildShowOut)) error {
+func (a *app) showBuild(cmd *cobra.Command, id string, write func(api.BuildShowOut)) error {
 	return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
 		out, err := api.BuildShow.Do(ctx, client, api.BuildShowIn{ID: id})
 		if err != nil {
 			return err
 		}
-		return a.show(out, func() { print(out) })
+		return a.show(out, func() { write(out) })
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -246,5 +247,5 @@ func hashPassword(password string) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(append(salt[:4:4], password...))
-	return base64.StdEncoding.EncodeToString(append(salt, sum[:]...)), nil
+	return base64.StdEncoding.EncodeToString(slices.Concat(salt, sum[:])), nil
 }

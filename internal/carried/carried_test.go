@@ -61,7 +61,7 @@ func pulled(t *testing.T, image carried.Image) string {
 		t.Fatal(err)
 	}
 	mirrored, err := store.Client(t).Mirror(t.Context(), image.Reference, []string{"linux/amd64"}, "modules/test/server")
-	if err != nil || mirrored.Image.Digest != pushed.Digest {
+	if err != nil || mirrored.Digest != pushed.Digest {
 		t.Fatalf("mirrored %+v, carried %+v: %v", mirrored, pushed, err)
 	}
 	proxy, err := registry.NewProxy("127.0.0.1:0", nil)
@@ -199,7 +199,7 @@ func TestPostgresTakesTheEnvironmentOfThePublicImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := run(t, "-p", "127.0.0.1::5432", "-v", secrets+":/secrets:ro", "-v", data+":/var/lib/postgresql/data",
-		"-e", "POSTGRES_PASSWORD_FILE=/secrets/superuser", "-e", "POSTGRES_USER=boss", "-e", "POSTGRES_DB=shop", reference)
+		"-e", "POSTGRES_PASSWORD_FILE=/secrets/superuser", "-e", "POSTGRES_USER=boss", "-e", "POSTGRES_DB=shop", reference, "postgres", "-c", "max_connections=23")
 	connect := func(user, password, database string) (*pgx.Conn, error) {
 		address, err := dockerTry(t, "port", id, "5432/tcp")
 		if err != nil {
@@ -217,6 +217,15 @@ func TestPostgresTakesTheEnvironmentOfThePublicImage(t *testing.T) {
 		return err
 	}
 	eventually(t, "first start", try)
+	conn, err := connect("boss", password, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connections int
+	if err := conn.QueryRow(t.Context(), "SELECT current_setting('max_connections')::int").Scan(&connections); err != nil || connections != 23 {
+		t.Errorf("max_connections is %d, %v: the command's own -c was not passed on", connections, err)
+	}
+	_ = conn.Close(t.Context())
 	if conn, err := connect("boss", "wrong", "shop"); err == nil {
 		_ = conn.Close(t.Context())
 		t.Error("a wrong password was taken")
@@ -265,7 +274,7 @@ func TestTheRegistryServes(t *testing.T) {
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, address)
 		}
-		request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+strings.TrimSpace(address)+"/v2/", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.TrimSpace(address)+"/v2/", nil)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,8 @@ if [ "$1" = postgres ]; then
 		find "$PGDATA" ! -user postgres -exec chown postgres:postgres {} +
 		chmod 700 "$PGDATA"
 		# Secrets were read as root; from here on it is not root.
-		exec su -s /bin/sh postgres -c 'exec "$0" "$@"' "$0" "$@"
+		# The two dashes keep su from taking the server's -c for its own.
+		exec su -s /bin/sh -c 'exec "$0" "$@"' -- postgres "$0" "$@"
 	fi
 	if [ ! -s "$PGDATA/PG_VERSION" ]; then
 		method=${POSTGRES_HOST_AUTH_METHOD:-scram-sha-256}

@@ -57,15 +57,15 @@ func minor(version string) string {
 
 func toolchainTree(root string) (tree, error) {
 	t := base()
-	real, err := filepath.EvalSymlinks(root)
+	resolved, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return nil, err
 	}
-	err = filepath.WalkDir(real, func(name string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(resolved, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		relative, err := filepath.Rel(real, name)
+		relative, err := filepath.Rel(resolved, name)
 		if err != nil {
 			return err
 		}

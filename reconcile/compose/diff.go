@@ -19,21 +19,21 @@ const (
 	actionRemove   = "remove"
 )
 
-// Diff says what turns old into new, resource by resource in the order of new, removals
-// last. old may be nil. Secrets and contents are never shown, only that they differ.
-func Diff(old, new *schema.Declaration) []api.Change {
+// Diff says what turns before into after, resource by resource in the order of after,
+// removals last. before may be nil. Secrets and contents are never shown, only that they differ.
+func Diff(before, after *schema.Declaration) []api.Change {
 	var changes []api.Change
-	before := map[string]schema.Resource{}
-	if old != nil {
-		for _, resource := range old.Resources {
-			before[resource.ID] = resource
+	had := map[string]schema.Resource{}
+	if before != nil {
+		for _, resource := range before.Resources {
+			had[resource.ID] = resource
 		}
 	}
-	after := map[string]bool{}
-	for _, resource := range new.Resources {
-		after[resource.ID] = true
-		previous, had := before[resource.ID]
-		if !had {
+	wanted := map[string]bool{}
+	for _, resource := range after.Resources {
+		wanted[resource.ID] = true
+		previous, existed := had[resource.ID]
+		if !existed {
 			changes = append(changes, api.Change{Resource: resource.ID, Type: resource.Type, Action: actionCreate, Detail: created(resource)})
 			continue
 		}
@@ -47,15 +47,15 @@ func Diff(old, new *schema.Declaration) []api.Change {
 		}
 		changes = append(changes, api.Change{Resource: resource.ID, Type: resource.Type, Action: action, Detail: strings.Join(detail, "; ")})
 	}
-	if old == nil {
-		return append(changes, sections(Empty(new.Node), *new)...)
+	if before == nil {
+		return append(changes, sections(Empty(after.Node), *after)...)
 	}
-	for i := len(old.Resources) - 1; i >= 0; i-- {
-		if resource := old.Resources[i]; !after[resource.ID] {
+	for i := len(before.Resources) - 1; i >= 0; i-- {
+		if resource := before.Resources[i]; !wanted[resource.ID] {
 			changes = append(changes, api.Change{Resource: resource.ID, Type: resource.Type, Action: actionRemove})
 		}
 	}
-	return append(changes, sections(*old, *new)...)
+	return append(changes, sections(*before, *after)...)
 }
 
 func created(resource schema.Resource) string {
@@ -69,8 +69,8 @@ func created(resource schema.Resource) string {
 }
 
 // fields compares two resources field by field.
-func fields(old, new schema.Resource) []string {
-	a, b := object(old), object(new)
+func fields(before, after schema.Resource) []string {
+	a, b := object(before), object(after)
 	var out []string
 	names := maps.Clone(a)
 	maps.Copy(names, b)
@@ -84,7 +84,7 @@ func fields(old, new schema.Resource) []string {
 		case "content":
 			out = append(out, "content changed")
 		case "env":
-			out = append(out, "env: "+strings.Join(changedKeys(old.Env, new.Env), ", ")+" changed")
+			out = append(out, "env: "+strings.Join(changedKeys(before.Env, after.Env), ", ")+" changed")
 		default:
 			out = append(out, fmt.Sprintf("%s: %s -> %s", name, shown(a[name]), shown(b[name])))
 		}
@@ -115,15 +115,15 @@ func object(value any) map[string]json.RawMessage {
 	return out
 }
 
-func changedKeys(old, new map[string]string) []string {
+func changedKeys(before, after map[string]string) []string {
 	names := map[string]bool{}
-	for name, value := range old {
-		if other, ok := new[name]; !ok || other != value {
+	for name, value := range before {
+		if other, ok := after[name]; !ok || other != value {
 			names[name] = true
 		}
 	}
-	for name := range new {
-		if _, ok := old[name]; !ok {
+	for name := range after {
+		if _, ok := before[name]; !ok {
 			names[name] = true
 		}
 	}
@@ -131,7 +131,7 @@ func changedKeys(old, new map[string]string) []string {
 }
 
 // sections compares what is not a resource.
-func sections(old, new schema.Declaration) []api.Change {
+func sections(before, after schema.Declaration) []api.Change {
 	var changes []api.Change
 	compare := func(name string, a, b any) {
 		x, errX := schema.Canonical(a)
@@ -140,19 +140,19 @@ func sections(old, new schema.Declaration) []api.Change {
 			changes = append(changes, api.Change{Resource: name, Type: "section", Action: actionUpdate})
 		}
 	}
-	keys := maps.Clone(old.Host.Config)
+	keys := maps.Clone(before.Host.Config)
 	if keys == nil {
 		keys = map[string]json.RawMessage{}
 	}
-	maps.Copy(keys, new.Host.Config)
+	maps.Copy(keys, after.Host.Config)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		compare("host.config."+key, old.Host.Config[key], new.Host.Config[key])
+		compare("host.config."+key, before.Host.Config[key], after.Host.Config[key])
 	}
-	compare("host.telemetry", old.Host.Telemetry, new.Host.Telemetry)
-	compare("host.access", old.Host.Access, new.Host.Access)
-	compare("devices", old.Devices, new.Devices)
-	compare("instances", old.Instances, new.Instances)
-	compare("site", old.Site, new.Site)
-	compare("daemon", old.Daemon, new.Daemon)
+	compare("host.telemetry", before.Host.Telemetry, after.Host.Telemetry)
+	compare("host.access", before.Host.Access, after.Host.Access)
+	compare("devices", before.Devices, after.Devices)
+	compare("instances", before.Instances, after.Instances)
+	compare("site", before.Site, after.Site)
+	compare("daemon", before.Daemon, after.Daemon)
 	return changes
 }

@@ -2,6 +2,7 @@ package extension
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -78,8 +79,8 @@ func refusal(t testing.TB, config Config) string {
 	if err == nil {
 		return ""
 	}
-	e, ok := err.(*api.Error)
-	if !ok || e.Code != api.CodeInvalidConfig {
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeInvalidConfig {
 		t.Fatalf("%T %v, want INVALID_CONFIG", err, err)
 	}
 	return e.Message

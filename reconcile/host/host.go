@@ -147,7 +147,7 @@ func (h *Host) remembered() state {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.state
-	s.Held = maps.Clone(s.Held)
+	s.Held, s.Unproven = maps.Clone(s.Held), maps.Clone(s.Unproven)
 	return s
 }
 

@@ -47,6 +47,12 @@ func (h *Host) look(ctx context.Context, wanted []Wanted) (sight, error) {
 		}
 	}
 	s.engineErr = h.lookAtContainers(ctx, &s)
+	for id, spec := range h.remembered().Unproven {
+		if item, ok := s.observed.Items[id]; ok && item.Spec == spec {
+			item.Unproven = true
+			s.observed.Items[id] = item
+		}
+	}
 	for _, w := range wanted {
 		item, err := h.itemFor(ctx, w, s)
 		if err != nil {
@@ -119,7 +125,7 @@ func (h *Host) itemFor(ctx context.Context, w Wanted, s sight) (Item, error) {
 			return Item{}, nil
 		}
 		if s.engineErr != nil {
-			return Item{Type: w.Type, Foreign: s.engineErr.Error()}, nil
+			return Item{Type: w.Type, Foreign: s.engineErr.Error()}, nil //nolint:nilerr // what is observed is that nothing can be
 		}
 		return h.lookForForeign(ctx, w)
 	}

@@ -309,6 +309,7 @@ func (p *pass) remove(ctx context.Context, step Step) {
 		p.fail(step.ID, failure{cause: err.Error()})
 		return
 	}
+	p.remember(func(s *state) { delete(s.Unproven, step.ID) })
 	p.at(PointRemoved)
 	p.note(p.owned.drop(step.ID))
 }
@@ -339,6 +340,13 @@ func (p *pass) removeContainers(ctx context.Context, id string) error {
 	return errors.Join(problems...)
 }
 
+// doubt remembers, before something is started, that it has yet to be seen working. What
+// fails is watched again by every pass, also of the next process, until it works or another
+// definition takes its place.
+func (p *pass) doubt(w Wanted) {
+	p.remember(func(s *state) { s.Unproven[w.ID] = w.Spec })
+}
+
 // prove watches a container or service in the background; settle is told how it went before
 // anything that comes after it goes on.
 func (p *pass) prove(ctx context.Context, w Wanted, container string, look func() (vital, error), settle func(error)) {
@@ -348,7 +356,11 @@ func (p *pass) prove(ctx context.Context, w Wanted, container string, look func(
 	p.mu.Unlock()
 	p.proving.Go(func() {
 		defer close(proof)
-		settle(p.prober.prove(ctx, p.realHealth(w), container, look))
+		err := p.prober.prove(ctx, p.realHealth(w), container, look)
+		if err == nil {
+			p.remember(func(s *state) { delete(s.Unproven, w.ID) })
+		}
+		settle(err)
 	})
 }
 
@@ -367,7 +379,10 @@ func (p *pass) realHealth(w Wanted) *schema.Health {
 // hold remembers that a definition was tried and put back.
 func (p *pass) hold(w Wanted, cause string) {
 	p.fail(w.ID, failure{cause: cause, back: true})
-	p.remember(func(s *state) { s.Held[w.ID] = held{Spec: w.Spec, Cause: cause} })
+	p.remember(func(s *state) {
+		s.Held[w.ID] = held{Spec: w.Spec, Cause: cause}
+		delete(s.Unproven, w.ID)
+	})
 }
 
 // outcome is what is said of a pass: the worst that happened, and the first cause in the

@@ -47,7 +47,7 @@ type Item struct {
 	Trigger string // what it was last started for; "" when not known
 	Made    bool   // by this host
 	Running bool   // container, service
-	// Unproven: a predecessor is still kept aside for it.
+	// Unproven: it has not been seen to work since it was started.
 	Unproven bool
 	Ended    bool   // a container or service that may stay ended: done, or told not to restart
 	Drift    string // how it differs from what this host made

@@ -165,7 +165,9 @@ func TestRestartLoopIsAFailure(t *testing.T) {
 		schema.Resource{ID: "m/c", Type: schema.TypeContainer, Image: n.image, Command: []string{"exit", "3"}},
 		schema.Resource{ID: "m/once", Type: schema.TypeContainer, Image: n.image, Command: []string{"exit", "0"}, Restart: "no"},
 		schema.Resource{ID: "m/well", Type: schema.TypeContainer, Image: n.image, Command: []string{"run"}},
+		schema.Resource{ID: "m/next", Type: schema.TypeContainer, Image: n.image, Command: []string{"run"}, After: []string{"m/c"}},
 	)
+	once := n.container("m/once")
 	if outcome != host.OutcomeFailed || !strings.Contains(cause, "m/c") || !strings.Contains(cause, "words before the end") {
 		t.Errorf("outcome %s: %s", outcome, cause)
 	}
@@ -177,6 +179,19 @@ func TestRestartLoopIsAFailure(t *testing.T) {
 	}
 	if r := n.phase("m/well"); r.Phase != host.PhaseRunning {
 		t.Errorf("one that works is reported as %+v", r)
+	}
+	// Later passes, also of another process, do not take what restarts for what works.
+	for range 2 {
+		if outcome, cause := n.converge(); outcome != host.OutcomeFailed || !strings.Contains(cause, "m/c") {
+			t.Errorf("a later pass says %s: %s", outcome, cause)
+		}
+		if r := n.phase("m/next"); r.Phase != host.PhaseFailed || !strings.Contains(r.Message, "waits for m/c") {
+			t.Errorf("what comes after it is reported as %+v", r)
+		}
+		n.restart()
+	}
+	if now := n.container("m/once"); now.ID != once.ID || !now.Started.Equal(once.Started) {
+		t.Error("one that is done was run again")
 	}
 }
 

@@ -23,6 +23,9 @@ type state struct {
 	Outcome     string          `json:"outcome,omitempty"`
 	Cause       string          `json:"cause,omitempty"`
 	Held        map[string]held `json:"held,omitempty"`
+	// Unproven are containers and services that were started and have not been seen to work
+	// since: id to spec.
+	Unproven map[string]string `json:"unproven,omitempty"`
 }
 
 // held is a definition that was tried, failed and was put back; it is not tried again before
@@ -78,6 +81,9 @@ func loadState(layout Layout) (state, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
+	}
+	if s.Unproven == nil {
+		s.Unproven = map[string]string{}
 	}
 	if s.Held == nil {
 		s.Held = map[string]held{}

@@ -33,10 +33,13 @@ func removePath(o owned) error {
 func (p *pass) switchContainer(ctx context.Context, step Step, w Wanted) error {
 	current, exists := p.sight.containers[w.ID]
 	id := current.ID
+	p.doubt(w)
 	var err error
 	switch step.Action {
 	case Start:
-		err = p.engine.Start(ctx, id)
+		if !ended(current) {
+			err = p.engine.Start(ctx, id)
+		}
 	case Restart:
 		err = p.engine.Restart(ctx, id)
 	default:
@@ -241,7 +244,8 @@ func (p *pass) switchService(ctx context.Context, step Step, w Wanted) error {
 	if fallback == nil && before.Running {
 		fallback = p.fallback(w, before)
 	}
-	if step.Action != Start || !before.Running {
+	p.doubt(w)
+	if step.Action != Start || !before.Running && !before.Ended {
 		if err := p.supervisor.Start(w.ID, w.Spec, w.Trigger, p.program(w.Resource), fallback); err != nil {
 			return p.settleService(w, fallback, err)
 		}

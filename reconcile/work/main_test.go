@@ -3,6 +3,7 @@ package work
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -169,7 +170,7 @@ func (b *bench) row(kind, key string) (r row, ok bool) {
 	err := b.QueryRow(b.t.Context(), `
 SELECT generation, due - mesh.mesh_now(), attempts, coalesce(last_error, ''), due
 FROM mesh.work WHERE kind = $1 AND key = $2`, kind, key).Scan(&r.generation, &r.in, &r.attempts, &r.lastError, &r.due)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return r, false
 	}
 	if err != nil {

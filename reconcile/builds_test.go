@@ -1,0 +1,457 @@
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mesh-control/mesh/builder/recipe"
+	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/schema"
+)
+
+// source records a module's source as the catalogue does.
+func (m *mesh) source(module, version string) {
+	m.t.Helper()
+	document, err := json.Marshal(schema.Module{Name: module})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	_, err = m.pool.Exec(m.t.Context(), `
+WITH repository AS (
+  INSERT INTO catalogue.repositories (url, ref) VALUES ($1, '') ON CONFLICT (url) DO UPDATE SET url = excluded.url RETURNING id)
+INSERT INTO catalogue.sources (module, holder, repository_id, path, commit, tree, blob, document, state, seen_at)
+SELECT $2, true, id, $3, $4, $5, '', $6, 'ok', now() FROM repository
+ON CONFLICT (module) WHERE holder DO UPDATE SET commit = excluded.commit, tree = excluded.tree`,
+		repository, module, "modules/"+module, hex40(module+version), hex40("tree"+module+version), document)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func current(m *schema.Manifest) { m.Recipe = recipe.For(&schema.Module{Name: m.Module}, nil) }
+
+// builder plays a builder: it answers jobs with what answer makes of them.
+func (m *mesh) builder(node string, answer func(schema.Job) *schema.Result) *bus.Conn {
+	m.t.Helper()
+	password := hex40(node + m.t.Name())
+	if err := m.admin.PutAccount(m.t.Context(), bus.BuilderAccount(node, password)); err != nil {
+		m.t.Fatal(err)
+	}
+	conn := m.dial(bus.BuilderName(node), password)
+	ctx, cancel := context.WithCancel(m.t.Context())
+	var done sync.WaitGroup
+	m.t.Cleanup(func() { cancel(); done.Wait() })
+	done.Go(func() {
+		_ = conn.Consume(ctx, bus.Builds, 1, func(ctx context.Context, d bus.Delivery) error {
+			job, err := schema.ParseJob("job", d.Body)
+			if err != nil {
+				m.t.Errorf("job: %v", err)
+				return nil
+			}
+			m.progress(ctx, conn, job.ID, "cloning "+job.Path)
+			if r := answer(*job); r != nil {
+				m.answer(ctx, conn, *r)
+			}
+			return nil
+		})
+	})
+	return conn
+}
+
+func (m *mesh) progress(ctx context.Context, conn *bus.Conn, id, line string) {
+	body, _ := json.Marshal(schema.Progress{ID: id, Phase: schema.PhaseClone, Line: line, Builder: "b", At: fixedClock})
+	m.publish(ctx, conn, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildProgress(id), CorrelationID: id, Body: body})
+}
+
+func (m *mesh) answer(ctx context.Context, conn *bus.Conn, r schema.Result) {
+	body, _ := json.Marshal(r)
+	m.publish(ctx, conn, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildResult, CorrelationID: r.ID, Body: body})
+}
+
+// ok answers a job with a manifest of the version.
+func ok(version string) func(schema.Job) *schema.Result {
+	return func(job schema.Job) *schema.Result {
+		name := strings.TrimPrefix(job.Path, "modules/")
+		r := result(manifest(name, version, current))
+		r.ID = job.ID
+		return &r
+	}
+}
+
+func failed(job schema.Job, message string) *schema.Result {
+	now := time.Now().UTC()
+	return &schema.Result{
+		Schema: 1, ID: job.ID, Outcome: schema.OutcomeFailed, Repository: job.Repository, Path: job.Path, Ref: job.Ref,
+		Error: &schema.BuildError{Reason: "ToolchainFailed", Message: message, Remedy: "correct it"}, Builder: "b", Started: now, Ended: now,
+	}
+}
+
+// ended waits for every build to have its result.
+func (m *mesh) ended(builds []api.Build) []api.Build {
+	m.t.Helper()
+	var ids []string
+	for _, build := range builds {
+		ids = append(ids, build.ID)
+	}
+	var out []api.Build
+	until(m.t, "the builds end", func() bool {
+		out = do(m, api.BuildWatch, api.BuildWatchIn{IDs: ids}).Builds
+		return !slices.ContainsFunc(out, func(b api.Build) bool { return b.Ended.IsZero() })
+	})
+	return out
+}
+
+func TestS1_068_BuildBehindBuildsWhatIsBehindAndNoOther(t *testing.T) {
+	m := newMesh(t)
+	for i := range 10 {
+		name := fmt.Sprintf("m%d", i)
+		m.built(manifest(name, "1", current))
+		m.source(name, "1")
+	}
+	for _, name := range []string{"m2", "m5", "m7"} {
+		m.source(name, "2")
+	}
+	var behind []string
+	for _, module := range do(m, api.ModuleBehind, api.None{}).Modules {
+		behind = append(behind, module.Module)
+		if module.Reasons[0].Code != catalogue.SourceChanged {
+			t.Errorf("%s: %v", module.Module, module.Reasons)
+		}
+	}
+	if !slices.Equal(behind, []string{"m2", "m5", "m7"}) {
+		t.Fatalf("behind %v", behind)
+	}
+	m.builder("n1", func(job schema.Job) *schema.Result {
+		if job.Ref != "" {
+			t.Errorf("the job pins %q", job.Ref)
+		}
+		if job.Path == "modules/m5" {
+			return failed(job, "it does not compile")
+		}
+		return ok("2")(job)
+	})
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true})
+	states := map[string]string{}
+	for _, build := range m.ended(out.Builds) {
+		states[build.Path] = build.State
+	}
+	want := map[string]string{"modules/m2": "built", "modules/m5": "failed", "modules/m7": "built"}
+	if fmt.Sprint(states) != fmt.Sprint(want) {
+		t.Errorf("states %v", states)
+	}
+	left := do(m, api.ModuleBehind, api.None{}).Modules
+	if len(left) != 1 || left[0].Module != "m5" || left[0].State != "failed" || !strings.Contains(left[0].Reasons[1].Message, "it does not compile") {
+		t.Errorf("left behind %+v", left)
+	}
+	if again := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}); len(again.Builds) != 0 {
+		t.Errorf("what failed on this very input is built again without being asked: %v", again.Builds)
+	}
+	if retried := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true, Retry: true}); len(retried.Builds) != 1 {
+		t.Errorf("retry asks for %v", retried.Builds)
+	}
+}
+
+func TestS1_070_BehindTogetherWithARepositoryIsRefused(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	refused(m, api.BuildRequest, api.BuildRequestIn{Behind: true, Repository: repository}, api.CodeInvalidInput, "--behind")
+	if builds := do(m, api.BuildList, api.BuildListIn{}).Builds; len(builds) != 0 {
+		t.Errorf("builds %v", builds)
+	}
+}
+
+func TestS1_071_NamingRepositoryAndPathBuildsThatAlone(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	m.source("api", "1")
+	m.builder("n1", ok("1"))
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: repository, Path: "modules/web"})
+	if ended := m.ended(out.Builds); len(ended) != 1 || ended[0].State != "built" || ended[0].Module != "web" {
+		t.Fatalf("builds %+v", ended)
+	}
+	if behind := do(m, api.ModuleBehind, api.None{}).Modules; len(behind) != 1 || behind[0].Module != "api" {
+		t.Errorf("behind %+v", behind)
+	}
+	shown := do(m, api.BuildShow, api.BuildShowIn{ID: out.Builds[0].ID[:8]})
+	if len(shown.Artifacts) != 1 || shown.Build.Builder != "n1" {
+		t.Errorf("show %+v", shown)
+	}
+}
+
+func TestS1_082_EveryResultIsKept(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	m.source("bad", "1")
+	m.builder("n1", func(job schema.Job) *schema.Result {
+		if job.Path == "modules/bad" {
+			return failed(job, "no such base image")
+		}
+		return ok("1")(job)
+	})
+	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
+	m.stop()
+	m.start()
+	states := map[string]string{}
+	for _, build := range do(m, api.BuildList, api.BuildListIn{}).Builds {
+		states[build.Module] = build.State
+		if build.Module == "bad" && (build.Error == nil || build.Error.Reason != "ToolchainFailed" || build.Error.Message != "no such base image") {
+			t.Errorf("reason %+v", build.Error)
+		}
+	}
+	if states["web"] != "built" || states["bad"] != "failed" {
+		t.Errorf("states %v", states)
+	}
+}
+
+func TestS1_083_FailureBeforeTheModuleIsKnownKeepsTheRepository(t *testing.T) {
+	m := newMesh(t)
+	m.builder("n1", func(job schema.Job) *schema.Result { return failed(job, "unreachable") })
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: "https://nowhere.example/x.git", Path: "a"})
+	build := m.ended(out.Builds)[0]
+	if build.Repository != "https://nowhere.example/x.git" || build.Path != "a" || build.Module != "" || build.State != "failed" {
+		t.Errorf("build %+v", build)
+	}
+}
+
+func TestS1_084_RecordingIsIdempotentOnTheCorrelation(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	conn := m.builder("n1", func(schema.Job) *schema.Result { return nil })
+	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
+	r := result(manifest("web", "1", current))
+	r.ID = id
+	var sent sync.WaitGroup
+	for range 5 {
+		sent.Go(func() { m.answer(t.Context(), conn, r) })
+	}
+	sent.Wait()
+	late := *failed(schema.Job{ID: id, Repository: r.Repository, Path: r.Path}, "late")
+	m.answer(t.Context(), conn, late)
+	builds := do(m, api.BuildList, api.BuildListIn{}).Builds
+	until(t, "all six are taken", func() bool {
+		state, err := conn0(m).Inspect(t.Context(), bus.BuildResults)
+		builds = do(m, api.BuildList, api.BuildListIn{}).Builds
+		return err == nil && state.Ready == 0 && builds[0].State != "queued" && builds[0].State != "running"
+	})
+	var events int
+	if err := m.pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.outbox WHERE type = 'build.published'`).Scan(&events); err != nil {
+		t.Fatal(err)
+	}
+	if len(builds) != 1 || builds[0].State != "built" || events != 1 {
+		t.Errorf("%d builds, state %s, %d events", len(builds), builds[0].State, events)
+	}
+}
+
+// conn0 is a connection of the administrator's.
+func conn0(m *mesh) *bus.Conn {
+	conn := bus.Dial(m.t.Context(), m.config.Broker)
+	m.t.Cleanup(conn.Close)
+	return conn
+}
+
+func TestForgedResultsAreRefusedAndRecorded(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	m.source("controller", "1")
+	m.built(manifest("controller", "1", current))
+	conn := m.builder("n1", func(schema.Job) *schema.Result { return nil })
+	id := do(m, api.BuildRequest, api.BuildRequestIn{Modules: []string{"web"}}).Builds[0].ID
+
+	unasked := result(manifest("web", "1", current)) // of a build nobody asked for
+	m.answer(t.Context(), conn, unasked)
+	elsewhere := result(manifest("controller", "9", current)) // of another module's place
+	elsewhere.ID = id
+	m.answer(t.Context(), conn, elsewhere)
+	posing := result(manifest("web", "1", func(m *schema.Manifest) { // another module's name at the right place
+		current(m)
+		m.Module = "controller"
+	}))
+	posing.ID, posing.Module = id, "web"
+	m.answer(t.Context(), conn, posing)
+	until(t, "all three are refused", func() bool {
+		var count int
+		err := m.pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.refused_messages WHERE queue = 'build-results' AND user_id = 'builder.n1'`).Scan(&count)
+		return err == nil && count == 3
+	})
+	if build := do(m, api.BuildShow, api.BuildShowIn{ID: id}).Build; !build.Ended.IsZero() {
+		t.Errorf("a forged result ended the build: %+v", build)
+	}
+	for _, module := range do(m, api.ModuleList, api.None{}).Modules {
+		if module.Module == "controller" && module.BuiltFrom != hex40("controller1") {
+			t.Errorf("a forged manifest is held: %+v", module)
+		}
+	}
+}
+
+// A name belongs to the place that holds it, whoever builds another place with that name.
+func TestABuiltNameDoesNotTakeTheHoldersPlace(t *testing.T) {
+	m := newMesh(t)
+	m.source("controller", "1")
+	m.built(manifest("controller", "1", current))
+	m.builder("n1", func(job schema.Job) *schema.Result {
+		r := result(manifest("controller", "9", func(m *schema.Manifest) {
+			current(m)
+			m.Source.Repository, m.Source.Path = job.Repository, job.Path
+		}))
+		r.ID = job.ID
+		return &r
+	})
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: "https://elsewhere.example/evil.git", Path: "x"})
+	if build := m.ended(out.Builds)[0]; build.State != "built" {
+		t.Fatalf("build %+v", build)
+	}
+	for _, module := range do(m, api.ModuleList, api.None{}).Modules {
+		if module.Module == "controller" && module.BuiltFrom != hex40("controller1") {
+			t.Errorf("another place's manifest is held: %+v", module)
+		}
+	}
+}
+
+func TestWatchShowsProgressAndConsumers(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true})
+	if out.Consumers != 0 {
+		t.Errorf("%d builders take work, and there is none", out.Consumers)
+	}
+	go1 := make(chan struct{})
+	m.builder("n1", func(job schema.Job) *schema.Result { <-go1; return ok("1")(job) })
+	var cursor int64
+	var lines []string
+	until(t, "progress is heard", func() bool {
+		watch := do(m, api.BuildWatch, api.BuildWatchIn{IDs: []string{out.Builds[0].ID}, Cursor: cursor})
+		cursor = watch.Cursor
+		for _, progress := range watch.Progress {
+			lines = append(lines, progress.Line)
+		}
+		return len(lines) > 0 && watch.Consumers == 1 && watch.Builds[0].State == "running" && watch.Builds[0].Builder == "n1"
+	})
+	close(go1)
+	m.ended(out.Builds)
+	if len(lines) != 1 || lines[0] != "cloning modules/web" {
+		t.Errorf("progress %v", lines)
+	}
+}
+
+// The queue is not the record: a job it lost is asked for again.
+func TestALostJobIsAskedForAgain(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
+	until(t, "the job is with the broker", func() bool {
+		var published bool
+		err := m.pool.QueryRow(t.Context(), `SELECT published_at IS NOT NULL FROM mesh.builds WHERE id = $1`, id).Scan(&published)
+		return err == nil && published
+	})
+	// A builder takes it and is lost with it: acknowledged, and no result.
+	taken := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	conn := conn0(m)
+	var done sync.WaitGroup
+	done.Go(func() {
+		_ = conn.Consume(ctx, bus.Builds, 1, func(context.Context, bus.Delivery) error { taken <- struct{}{}; return nil })
+	})
+	<-taken
+	cancel()
+	done.Wait()
+	answered := make(chan struct{})
+	m.builder("n1", func(job schema.Job) *schema.Result { close(answered); return ok("1")(job) })
+	until(t, "the job is sent again", func() bool {
+		for _, sql := range []string{
+			`UPDATE mesh.builds SET published_at = published_at - interval '1 hour' WHERE outcome = ''`,
+			`UPDATE mesh.work SET due = mesh.mesh_now() WHERE kind = 'build.sweep'`,
+		} {
+			if _, err := m.pool.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-answered:
+			return true
+		default:
+			return false
+		}
+	})
+	if build := m.ended([]api.Build{{ID: id}})[0]; build.State != "built" {
+		t.Errorf("build %+v", build)
+	}
+}
+
+func TestS1_045_AJobThatNoBuilderSurvivesEndsAsFailed(t *testing.T) {
+	m := newMesh(t)
+	m.source("web", "1")
+	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
+	password := hex40(t.Name())
+	if err := m.admin.PutAccount(t.Context(), bus.BuilderAccount("n1", password)); err != nil {
+		t.Fatal(err)
+	}
+	conn := m.dial("builder.n1", password)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var done sync.WaitGroup
+	defer done.Wait()
+	defer cancel()
+	done.Go(func() {
+		_ = conn.Consume(ctx, bus.Builds, 1, func(context.Context, bus.Delivery) error { return bus.Requeue(fmt.Errorf("lost")) })
+	})
+	build := m.ended([]api.Build{{ID: id}})[0]
+	if build.State != "failed" || build.Error == nil || build.Error.Reason != "BuildersLost" || build.Error.Remedy == "" {
+		t.Errorf("build %+v", build)
+	}
+}
+
+func TestS1_028_ABuildHappensOnce(t *testing.T) {
+	m := newMesh(t)
+	n := m.node("n1")
+	n.listen()
+	m.source("web", "1")
+	var jobs int
+	var mu sync.Mutex
+	m.builder("n2", func(job schema.Job) *schema.Result {
+		mu.Lock()
+		jobs++
+		mu.Unlock()
+		return ok("1")(job)
+	})
+	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
+	m.assign("web", "n1")
+	for range 10 {
+		m.recompose("n1")
+		m.push("n1")
+	}
+	n.applied(n.next())
+	m.stop()
+	m.start()
+	for _, kind := range []string{"build.sweep", "node.compose", "node.deliver"} {
+		if _, err := m.Host.Tick(t.Context(), kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if builds := do(m, api.BuildList, api.BuildListIn{}).Builds; len(builds) != 1 || jobs != 1 {
+		t.Errorf("%d builds, %d jobs", len(builds), jobs)
+	}
+}
+
+func TestS1_029_NoDeclarationRemembersABuild(t *testing.T) {
+	m := newMesh(t)
+	m.node("n1")
+	m.built(manifest("builder", "1", nil))
+	m.assign("builder", "n1")
+	before := m.plan("n1").Hash
+	m.source("web", "1")
+	m.builder("n1", ok("1"))
+	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
+	if after := m.plan("n1").Hash; after != before {
+		t.Errorf("building changed the declaration of the node that built: %s, then %s", before, after)
+	}
+}
