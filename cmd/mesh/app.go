@@ -128,6 +128,38 @@ func (a *app) ask(cmd *cobra.Command, fn func(ctx context.Context, client *api.C
 	return fn(ctx, client)
 }
 
+// patience is how long a controller may be away while something goes on without it: a push
+// that replaces the controller itself takes it away for a moment.
+const patience = 2 * time.Minute
+
+// patiently repeats a question that changes nothing for as long as nobody answers it.
+func (a *app) patiently(ctx context.Context, question func() error) error {
+	for started := time.Now(); ; {
+		err := question()
+		gone := errors.Is(err, api.ErrUnreachable)
+		var problem *api.Error
+		if errors.As(err, &problem) {
+			gone = problem.Code == api.CodeUnavailable
+		}
+		if !gone || time.Since(started) > patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// count is a number of things, in words.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // show prints an answer as JSON when asked to, else through table.
 func (a *app) show(answer any, table func()) error {
 	if a.output == "json" {

@@ -115,7 +115,11 @@ func (a *app) watchBuilds(ctx context.Context, client *api.Client, ids []string)
 	printed := map[string]bool{}
 	var last api.BuildWatchOut
 	for {
-		news, err := api.BuildWatch.Do(ctx, client, api.BuildWatchIn{IDs: ids, Cursor: last.Cursor})
+		var news api.BuildWatchOut
+		err := a.patiently(ctx, func() (err error) {
+			news, err = api.BuildWatch.Do(ctx, client, api.BuildWatchIn{IDs: ids, Cursor: last.Cursor})
+			return err
+		})
 		if err != nil {
 			return last, err
 		}

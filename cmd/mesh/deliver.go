@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -44,13 +45,30 @@ func (a *app) printPlan(plan api.PlanOut) {
 		return
 	}
 	for _, node := range plan.Nodes {
-		fmt.Fprintf(a.stdout, "%s (%s): %d changes\n", node.Node, short(node.Hash), len(node.Changes))
+		fmt.Fprintln(a.stdout, planTitle(node))
 		for _, change := range node.Changes {
-			fmt.Fprintf(a.stdout, "  %s %-9s %-9s %s  %s\n", marks[change.Action], change.Action, change.Type, change.Resource, change.Detail)
+			fmt.Fprintf(a.stdout, "  %s %-9s %-9s %s  %s\n", marks[change.Action], change.Action, change.Type, change.Resource, shortDigests(change.Detail))
 		}
 		a.printBlocked(node.Blocked)
 	}
 }
+
+// printSizes says how much a push changes, to somebody who has said yes to it already.
+func (a *app) printSizes(plan api.PlanOut) {
+	for _, node := range plan.Nodes {
+		fmt.Fprintln(a.stdout, planTitle(node))
+		a.printBlocked(node.Blocked)
+	}
+}
+
+func planTitle(node api.NodePlan) string {
+	return fmt.Sprintf("%s (%s): %s", node.Node, short(node.Hash), count(len(node.Changes), "change"))
+}
+
+var digests = regexp.MustCompile(`sha256:([0-9a-f]{12})[0-9a-f]{52}`)
+
+// shortDigests makes a line with digests fit; -o json has them whole.
+func shortDigests(text string) string { return digests.ReplaceAllString(text, "sha256:$1") }
 
 func (a *app) printBlocked(blocked []api.Blocked) {
 	for _, b := range blocked {
@@ -88,7 +106,11 @@ func (a *app) push(ctx context.Context, client *api.Client, in api.PlanIn) error
 	if len(plan.Nodes) == 0 {
 		return a.show(api.PushOut{}, func() { fmt.Fprintln(a.stdout, "nothing is behind") })
 	}
-	if a.output != "json" {
+	switch {
+	case a.output == "json":
+	case a.yes:
+		a.printSizes(plan)
+	default:
 		a.printPlan(plan)
 	}
 	if err := a.confirm("push this?"); err != nil {
@@ -131,7 +153,11 @@ func (a *app) watchPush(ctx context.Context, client *api.Client, nodes []api.Nod
 		return all
 	}
 	for len(generations) > 0 {
-		watched, err := api.DeliveryWatch.Do(ctx, client, api.DeliveryWatchIn{Generations: generations})
+		var watched api.DeliveryWatchOut
+		err := a.patiently(ctx, func() (err error) {
+			watched, err = api.DeliveryWatch.Do(ctx, client, api.DeliveryWatchIn{Generations: generations})
+			return err
+		})
 		if err != nil {
 			return collect(), err
 		}
