@@ -13,7 +13,7 @@ import (
 
 	"github.com/mesh-control/mesh/builder/clone"
 	"github.com/mesh-control/mesh/builder/engine"
-	"github.com/mesh-control/mesh/builder/recipe"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/builder/clone"
-	"github.com/mesh-control/mesh/builder/recipe"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )

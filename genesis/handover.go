@@ -17,6 +17,7 @@ import (
 	"github.com/mesh-control/mesh/internal/store"
 	"github.com/mesh-control/mesh/reconcile"
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 	"github.com/mesh-control/mesh/reconcile/host"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -200,8 +201,8 @@ func (in *Installer) given(config reconcile.Config) ([]reconcile.GivenSecret, er
 	return secrets, errors.Join(problems...)
 }
 
-func (in *Installer) client() *api.Client {
-	return api.NewClient(api.ContextFile{
+func (in *Installer) client() *apiclient.Client {
+	return apiclient.New(apiclient.ContextFile{
 		Mesh: in.Mesh, URL: in.controllerURL(), Fingerprint: pki.Fingerprint(in.keys.ca.Cert), Token: in.keys.token,
 	})
 }
@@ -294,7 +295,7 @@ func (in *Installer) assignBuilder(ctx context.Context) (string, error) {
 }
 
 // push sends this node what it is behind with, and waits until it is applied.
-func (in *Installer) push(ctx context.Context, client *api.Client) error {
+func (in *Installer) push(ctx context.Context, client *apiclient.Client) error {
 	plan, err := api.DeliveryPlan.Do(ctx, client, api.PlanIn{Nodes: []string{in.Node}})
 	if err != nil || len(plan.Nodes) == 0 {
 		return err

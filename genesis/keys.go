@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/mesh-control/mesh/internal/pki"
-	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 // keys is everything the installer makes and hands over.
@@ -152,7 +152,7 @@ func (k *keys) certificate(l layout, name string, hosts ...string) (certPEM, key
 }
 
 func (k *keys) writeOperator(l layout, mesh, url string) error {
-	return writeJSON(l.operator(), api.ContextFile{Mesh: mesh, URL: url, Fingerprint: pki.Fingerprint(k.ca.Cert), Token: k.token}, 0o600)
+	return writeJSON(l.operator(), apiclient.ContextFile{Mesh: mesh, URL: url, Fingerprint: pki.Fingerprint(k.ca.Cert), Token: k.token}, 0o600)
 }
 
 func publicPEM(key ed25519.PrivateKey) ([]byte, error) {

@@ -64,7 +64,8 @@ func compiled(t *testing.T, dir string) string {
 	return program
 }
 
-// provisioner is the module's own program, run against a real server.
+// provisioner is the module's own program, run against a real server. One at a time: each
+// takes the roles of every other for withdrawn.
 type provisioner struct {
 	t      *testing.T
 	server *url.URL
@@ -217,7 +218,6 @@ func eventually(t *testing.T, what string, f func() error) {
 }
 
 func TestS1_130_TheProvisionerSeesEveryReplacementOfAGrant(t *testing.T) {
-	t.Parallel()
 	p := startProvisioner(t, "")
 	p.land(grantOf("shop", "first"))
 	p.can("shop", "first", "CREATE TABLE kept (n int)")
@@ -230,7 +230,6 @@ func TestS1_130_TheProvisionerSeesEveryReplacementOfAGrant(t *testing.T) {
 }
 
 func TestAWithdrawnGrantLocksItsRoleAndKeepsItsData(t *testing.T) {
-	t.Parallel()
 	p := startProvisioner(t, "")
 	p.land(grantOf("leaver", "one"))
 	p.land(grantOf("stayer", "two"))
@@ -255,7 +254,6 @@ func TestAWithdrawnGrantLocksItsRoleAndKeepsItsData(t *testing.T) {
 }
 
 func TestNobodyConnectsToTheDatabaseOfAnother(t *testing.T) {
-	t.Parallel()
 	p := startProvisioner(t, "")
 	p.land(grantOf("one", "a"))
 	p.land(grantOf("two", "b"))
@@ -270,7 +268,6 @@ func TestNobodyConnectsToTheDatabaseOfAnother(t *testing.T) {
 }
 
 func TestAnUnreadableGrantIsToldAndNotWithdrawn(t *testing.T) {
-	t.Parallel()
 	p := startProvisioner(t, "")
 	p.land(grantOf("frail", "hush"))
 	p.can("frail", "hush", "SELECT 1")
@@ -290,7 +287,6 @@ func TestAnUnreadableGrantIsToldAndNotWithdrawn(t *testing.T) {
 }
 
 func TestRolesOfOthersAreNotTouched(t *testing.T) {
-	t.Parallel()
 	p := startProvisioner(t, "")
 	conn, err := pgx.Connect(t.Context(), p.server.String())
 	if err != nil {
@@ -315,7 +311,6 @@ func TestRolesOfOthersAreNotTouched(t *testing.T) {
 }
 
 func TestTheProvisionerWaitsForItsServer(t *testing.T) {
-	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

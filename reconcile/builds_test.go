@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mesh-control/mesh/builder/recipe"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/reconcile/api"
@@ -86,12 +86,20 @@ func ok(version string) func(schema.Job) *schema.Result {
 	}
 }
 
+// failed answers a job as a builder does that got nowhere.
 func failed(job schema.Job, message string) *schema.Result {
 	now := time.Now().UTC()
 	return &schema.Result{
 		Schema: 1, ID: job.ID, Outcome: schema.OutcomeFailed, Repository: job.Repository, Path: job.Path, Ref: job.Ref,
 		Error: &schema.BuildError{Reason: "ToolchainFailed", Message: message, Remedy: "correct it"}, Builder: "b", Started: now, Ended: now,
 	}
+}
+
+// broken answers a job as a builder does that read the version and could not build it.
+func broken(job schema.Job, version, message string) *schema.Result {
+	r, built := failed(job, message), ok(version)(job)
+	r.Module, r.Commit, r.Tree = built.Module, built.Commit, built.Tree
+	return r
 }
 
 // ended waits for every build to have its result.
@@ -134,7 +142,7 @@ func TestS1_068_BuildBehindBuildsWhatIsBehindAndNoOther(t *testing.T) {
 			t.Errorf("the job pins %q", job.Ref)
 		}
 		if job.Path == "modules/m5" {
-			return failed(job, "it does not compile")
+			return broken(job, "2", "it does not compile")
 		}
 		return ok("2")(job)
 	})

@@ -314,6 +314,17 @@ func (n *machine) next() schema.Declaration {
 	return schema.Declaration{}
 }
 
+// newer is the next declaration of a later generation: pushing again what was pushed tells
+// the node the same once more.
+func (n *machine) newer(than schema.Declaration) schema.Declaration {
+	n.m.t.Helper()
+	for {
+		if d := n.next(); d.Generation > than.Generation {
+			return d
+		}
+	}
+}
+
 // applied reports that a declaration was applied.
 func (n *machine) applied(d schema.Declaration, capabilities ...string) {
 	n.m.t.Helper()

@@ -92,7 +92,7 @@ func TestS1_106_OwnSecretIsGeneratedPerNodeAndKept(t *testing.T) {
 		// Kept over a push, a new manifest and a restart of the controller.
 		m.built(manifest("db", "2", withSecret("superuser", false)))
 		m.push("n1")
-		second := n.next()
+		second := n.newer(first)
 		n.applied(second)
 		m.stop()
 		m.start()
@@ -139,7 +139,7 @@ func TestS1_123_OriginDecidesAfterARejoin(t *testing.T) {
 		}
 		m.push("n1")
 	}
-	second := n.next()
+	second := n.newer(first)
 	if has(second, "shop/run") || bytes.Equal(n.open(second, "web/secret.key"), old) {
 		t.Error("after the rejoin the generated secret must be remade and the module with the given one stay out")
 	}
@@ -150,7 +150,7 @@ func TestS1_123_OriginDecidesAfterARejoin(t *testing.T) {
 	}
 	do(m, api.SecretGive, api.SecretGiveIn{Module: "shop", Name: "licence", Node: "n1", Value: licence})
 	m.push("n1")
-	third := n.next()
+	third := n.newer(second)
 	if !bytes.Equal(n.open(third, "shop/secret.licence"), licence) || !has(third, "shop/run") {
 		t.Error("giving it again must heal the refusal")
 	}

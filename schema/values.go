@@ -79,7 +79,7 @@ func newEngine() *engine {
 }
 
 func addFile(instance *build.Instance, name string, text []byte) error {
-	file, err := parser.ParseFile(name, text)
+	file, err := parser.ParseFile(name, text, parser.ParseComments)
 	if err != nil {
 		return err
 	}

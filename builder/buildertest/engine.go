@@ -22,8 +22,9 @@ func answers(ctx context.Context, host string) bool {
 	return e.Ping(ctx) == nil
 }
 
-// PrivateEngine starts an engine with images, containers and socket of its own, without a
-// network. It ends with the test.
+// PrivateEngine starts an engine with images, containers and socket of its own. It has a
+// network namespace of its own, too: an engine told to have no bridge takes away the one it
+// finds. It ends with the test.
 func PrivateEngine(t testing.TB) string {
 	t.Helper()
 	dockerd, err := exec.LookPath("dockerd")
@@ -40,7 +41,7 @@ func PrivateEngine(t testing.TB) string {
 		"--pidfile", filepath.Join(dir, "pid"), "--host", host, "--bridge", "none", "--iptables=false", "--ip-masq=false")
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNET}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 // app holds what every command shares: the streams and the global flags.
@@ -93,7 +94,7 @@ func wrongUse(command *cobra.Command) {
 }
 
 // client opens the context file. Every command that needs the controller begins with it.
-func (a *app) client() (*api.Client, error) {
+func (a *app) client() (*apiclient.Client, error) {
 	path := a.contextPath
 	if path == "" {
 		path = a.getenv("MESH_CONTEXT")
@@ -105,7 +106,7 @@ func (a *app) client() (*api.Client, error) {
 		}
 		path = filepath.Join(config, "mesh", "context.json")
 	}
-	file, err := api.ReadContext(path)
+	file, err := apiclient.ReadContext(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, &outcome{code: exitFailed, message: "no context file at " + path,
 			hints: []string{"mesh-genesis install writes one; name it with --context or MESH_CONTEXT"}}
@@ -113,11 +114,11 @@ func (a *app) client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.NewClient(file), nil
+	return apiclient.New(file), nil
 }
 
 // ask opens the client, bounds ctx by --timeout, and calls fn.
-func (a *app) ask(cmd *cobra.Command, fn func(ctx context.Context, client *api.Client) error) error {
+func (a *app) ask(cmd *cobra.Command, fn func(ctx context.Context, client *apiclient.Client) error) error {
 	client, err := a.client()
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ const patience = 2 * time.Minute
 func (a *app) patiently(ctx context.Context, question func() error) error {
 	for started := time.Now(); ; {
 		err := question()
-		gone := errors.Is(err, api.ErrUnreachable)
+		gone := errors.Is(err, apiclient.ErrUnreachable)
 		var problem *api.Error
 		if errors.As(err, &problem) {
 			gone = problem.Code == api.CodeUnavailable

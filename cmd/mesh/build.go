@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -25,7 +26,7 @@ func (a *app) buildCommand() *cobra.Command {
 			if err := buildInput(&in, args); err != nil {
 				return err
 			}
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error { return a.build(ctx, client, in) })
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error { return a.build(ctx, client, in) })
 		},
 	}
 	command.Flags().BoolVar(&in.Behind, "behind", false, "build every module that is behind")
@@ -54,7 +55,7 @@ func buildInput(in *api.BuildRequestIn, args []string) error {
 	return nil
 }
 
-func (a *app) build(ctx context.Context, client *api.Client, in api.BuildRequestIn) error {
+func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildRequestIn) error {
 	requested, err := api.BuildRequest.Do(ctx, client, in)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func succeeded(state string) bool {
 func ended(build api.Build) bool { return build.State != "queued" && build.State != "running" }
 
 // watchBuilds prints phases as they pass and a line for each build that ends, until all have.
-func (a *app) watchBuilds(ctx context.Context, client *api.Client, ids []string) (api.BuildWatchOut, error) {
+func (a *app) watchBuilds(ctx context.Context, client *apiclient.Client, ids []string) (api.BuildWatchOut, error) {
 	names := map[string]string{}
 	printed := map[string]bool{}
 	var last api.BuildWatchOut
@@ -185,7 +186,7 @@ func (a *app) buildsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "builds", Short: "What was built, and what became of it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				list, err := api.BuildList.Do(ctx, client, in)
 				if err != nil {
 					return err
@@ -213,7 +214,7 @@ func (a *app) buildsCommand() *cobra.Command {
 }
 
 func (a *app) showBuild(cmd *cobra.Command, id string, write func(api.BuildShowOut)) error {
-	return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+	return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 		out, err := api.BuildShow.Do(ctx, client, api.BuildShowIn{ID: id})
 		if err != nil {
 			return err

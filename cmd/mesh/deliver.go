@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -18,7 +19,7 @@ func (a *app) planCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "plan [NODE…]", Short: "What a push would change (default: on every node that is behind)",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				plan, err := api.DeliveryPlan.Do(ctx, client, api.PlanIn{Nodes: args, Behind: len(args) == 0})
 				if err != nil {
 					return err
@@ -89,7 +90,7 @@ func (a *app) pushCommand() *cobra.Command {
 			if behind == (len(args) > 0) {
 				return usage("say where to push: --behind, or nodes by name, not both")
 			}
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				return a.push(ctx, client, api.PlanIn{Nodes: args, Behind: behind})
 			})
 		},
@@ -98,7 +99,7 @@ func (a *app) pushCommand() *cobra.Command {
 	return command
 }
 
-func (a *app) push(ctx context.Context, client *api.Client, in api.PlanIn) error {
+func (a *app) push(ctx context.Context, client *apiclient.Client, in api.PlanIn) error {
 	plan, err := api.DeliveryPlan.Do(ctx, client, in)
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (a *app) push(ctx context.Context, client *api.Client, in api.PlanIn) error
 }
 
 // watchPush waits for every pushed node to settle, and says what changes on the way.
-func (a *app) watchPush(ctx context.Context, client *api.Client, nodes []api.NodePush) ([]api.NodePush, error) {
+func (a *app) watchPush(ctx context.Context, client *apiclient.Client, nodes []api.NodePush) ([]api.NodePush, error) {
 	states := map[string]api.NodePush{}
 	generations := map[string]int64{}
 	for _, node := range nodes {
@@ -212,7 +213,7 @@ func (a *app) assignCommand() *cobra.Command {
 			if in.Bindings, err = pairs("--bind", bindings); err != nil {
 				return err
 			}
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.AssignmentAdd.Do(ctx, client, in)
 				if err != nil {
 					return err
@@ -264,7 +265,7 @@ func (a *app) unassignCommand() *cobra.Command {
 		Use: "unassign MODULE --node N", Short: "Take a module off a node; a push makes it so", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Module = args[0]
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				if err := a.confirm(fmt.Sprintf("take %s off %s at the next push?", in.Module, in.Node)); err != nil {
 					return err
 				}

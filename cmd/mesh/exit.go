@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 // The exit codes, the same for every command.
@@ -65,7 +66,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 		a.complain("timed out; what was started goes on", "mesh status shows how far it is")
 		return exitTimeout
 	}
-	if errors.Is(err, api.ErrUnreachable) {
+	if errors.Is(err, apiclient.ErrUnreachable) {
 		a.complain(err.Error(), "is the controller running? mesh-host status on its node says so")
 		return exitUnreachable
 	}

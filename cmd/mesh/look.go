@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "The mesh at a glance", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				status, err := api.SystemStatus.Do(ctx, client, api.None{})
 				if err != nil {
 					return err
@@ -93,7 +94,7 @@ func (a *app) behindCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "behind", Short: "Which modules and nodes are behind, and why", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				behind, err := api.ModuleBehind.Do(ctx, client, api.None{})
 				if err != nil {
 					return err
@@ -138,7 +139,7 @@ func (a *app) whyCommand() *cobra.Command {
 			if len(args) == 2 {
 				in.Node = args[1]
 			}
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				why, err := api.ModuleWhy.Do(ctx, client, in)
 				if err != nil {
 					return err
@@ -166,7 +167,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "What every part of the control plane finds wrong with itself", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				check, err := api.SystemSelfCheck.Do(ctx, client, api.None{})
 				if err != nil {
 					return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -18,7 +19,7 @@ func (a *app) nodeCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Short: "Every node and its state", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.NodeList.Do(ctx, client, api.None{})
 				if err != nil {
 					return err
@@ -30,7 +31,7 @@ func (a *app) nodeCommand() *cobra.Command {
 	show := &cobra.Command{
 		Use: "show NODE", Short: "A node with its modules and resources", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.NodeShow.Do(ctx, client, api.NodeRef{Node: args[0]})
 				if err != nil {
 					return err
@@ -46,7 +47,7 @@ func (a *app) nodeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				node, err := api.NodeLabel.Do(ctx, client, api.NodeLabelIn{Node: args[0], Labels: labels})
 				if err != nil {
 					return err
@@ -58,7 +59,7 @@ func (a *app) nodeCommand() *cobra.Command {
 	forget := &cobra.Command{
 		Use: "forget NODE", Short: "Remove a node from the mesh", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				if err := a.confirm("forget " + args[0] + " and everything assigned to it?"); err != nil {
 					return err
 				}
@@ -94,7 +95,7 @@ func (a *app) repoCommand() *cobra.Command {
 		Use: "add URL [--ref R] [--watch DIR]", Short: "Watch a repository", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.URL = args[0]
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.RepositoryAdd.Do(ctx, client, in)
 				if err != nil {
 					return err
@@ -108,7 +109,7 @@ func (a *app) repoCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Short: "Every repository and its state", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.RepositoryList.Do(ctx, client, api.None{})
 				if err != nil {
 					return err
@@ -124,7 +125,7 @@ func (a *app) repoCommand() *cobra.Command {
 	remove := &cobra.Command{
 		Use: "rm URL", Short: "Stop watching; nothing is removed from any node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				if err := a.confirm("stop watching " + args[0] + "?"); err != nil {
 					return err
 				}
@@ -136,7 +137,7 @@ func (a *app) repoCommand() *cobra.Command {
 	refresh := &cobra.Command{
 		Use: "refresh URL", Short: "Look at a repository now", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				_, err := api.RepositoryRefresh.Do(ctx, client, api.RepositoryRef{URL: args[0]})
 				return err
 			})
@@ -147,7 +148,7 @@ func (a *app) repoCommand() *cobra.Command {
 }
 
 func (a *app) showRepository(cmd *cobra.Command, url string) error {
-	return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+	return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 		list, err := api.RepositoryList.Do(ctx, client, api.None{})
 		if err != nil {
 			return err
@@ -182,7 +183,7 @@ func (a *app) builderCommand() *cobra.Command {
 	issue := &cobra.Command{
 		Use: "issue --node N", Short: "Make a builder's broker account and seal its credential to the node", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.BuilderIssue.Do(ctx, client, in)
 				if err != nil {
 					return err
@@ -197,7 +198,7 @@ func (a *app) builderCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Short: "Every builder and whether it takes work", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.BuilderList.Do(ctx, client, api.None{})
 				if err != nil {
 					return err
@@ -226,7 +227,7 @@ func (a *app) secretCommand() *cobra.Command {
 				return err
 			}
 			in.Value = value
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				if _, err := api.SecretGive.Do(ctx, client, in); err != nil {
 					return err
 				}
@@ -240,7 +241,7 @@ func (a *app) secretCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Short: "Every secret with its origin and age", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *api.Client) error {
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				out, err := api.SecretList.Do(ctx, client, api.None{})
 				if err != nil {
 					return err

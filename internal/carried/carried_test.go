@@ -217,15 +217,15 @@ func TestPostgresTakesTheEnvironmentOfThePublicImage(t *testing.T) {
 		return err
 	}
 	eventually(t, "first start", try)
-	conn, err := connect("boss", password, "shop")
+	first, err := connect("boss", password, "shop")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var connections int
-	if err := conn.QueryRow(t.Context(), "SELECT current_setting('max_connections')::int").Scan(&connections); err != nil || connections != 23 {
+	if err := first.QueryRow(t.Context(), "SELECT current_setting('max_connections')::int").Scan(&connections); err != nil || connections != 23 {
 		t.Errorf("max_connections is %d, %v: the command's own -c was not passed on", connections, err)
 	}
-	_ = conn.Close(t.Context())
+	_ = first.Close(t.Context())
 	if conn, err := connect("boss", "wrong", "shop"); err == nil {
 		_ = conn.Close(t.Context())
 		t.Error("a wrong password was taken")

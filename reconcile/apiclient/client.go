@@ -1,4 +1,5 @@
-package api
+// Package apiclient calls a controller over HTTPS, as package api describes it.
+package apiclient
 
 import (
 	"bytes"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/internal/pki"
+	"github.com/mesh-control/mesh/reconcile/api"
 )
 
 // ContextFile says how to reach a mesh: the controller's URL, the fingerprint its
@@ -57,8 +59,8 @@ type Client struct {
 // maxAnswer bounds what a client reads of one answer, in bytes.
 const maxAnswer = 64 << 20
 
-// NewClient makes a client for the mesh a context file describes.
-func NewClient(file ContextFile) *Client {
+// New makes a client for the mesh a context file describes.
+func New(file ContextFile) *Client {
 	config := pki.ClientConfig(file.Fingerprint)
 	config.ServerName = pki.ControllerName
 	transport := &http.Transport{
@@ -77,28 +79,10 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // ErrUnreachable is in the chain of an error when the controller did not answer at all.
 var ErrUnreachable = errors.New("the controller did not answer")
 
-// Do calls the method. An error is an [*Error] where the controller gave one, and has
-// [ErrUnreachable] in its chain where it gave no answer.
-func (call Call[In, Out]) Do(ctx context.Context, client *Client, in In) (Out, error) {
-	var out Out
-	body, err := json.Marshal(in)
-	if err != nil {
-		return out, fmt.Errorf("encode %s.%s: %w", call.Group, call.Method, err)
-	}
-	answer, err := client.post(ctx, call.Path(), body)
-	if err != nil {
-		return out, err
-	}
-	if err := json.Unmarshal(answer, &out); err != nil {
-		return out, fmt.Errorf("read the answer of %s.%s: %w", call.Group, call.Method, err)
-	}
-	return out, nil
-}
-
-// Path is the method's route.
-func (call Call[In, Out]) Path() string { return "/api/mesh/" + call.Group + "/" + call.Method }
-
-func (c *Client) post(ctx context.Context, path string, body []byte) ([]byte, error) {
+// Post calls a method by its path, with its input, and gives its answer. An error is an
+// [*api.Error] where the controller gave one, and has [ErrUnreachable] in its chain where it
+// gave no answer.
+func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c.url, err)
@@ -120,9 +104,9 @@ func (c *Client) post(ctx context.Context, path string, body []byte) ([]byte, er
 	if response.StatusCode/100 == 2 {
 		return answer, nil
 	}
-	problem := &Error{}
+	problem := &api.Error{}
 	if json.Unmarshal(answer, problem) != nil || problem.Message == "" {
-		problem = &Error{Code: CodeInternal, Message: fmt.Sprintf("the controller answered %s", response.Status)}
+		problem = &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the controller answered %s", response.Status)}
 	}
 	return nil, problem
 }
