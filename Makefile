@@ -52,7 +52,8 @@ bench: ## Benchmarks
 	@go test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: generate
-generate: ## Write what is generated: conformance table, references
+generate: ## Write what is generated: JSON Schemas, the table of statements held
+	@go test ./schema -run JSONSchemas -update >/dev/null
 	@go run ./internal/conformance/cmd
 
 .PHONY: verify

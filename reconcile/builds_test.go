@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -241,6 +241,7 @@ func TestS1_084_RecordingIsIdempotentOnTheCorrelation(t *testing.T) {
 		sent.Go(func() { m.answer(t.Context(), conn, r) })
 	}
 	sent.Wait()
+	until(t, "the first is taken", func() bool { return do(m, api.BuildList, api.BuildListIn{}).Builds[0].State == "built" })
 	late := *failed(schema.Job{ID: id, Repository: r.Repository, Path: r.Path}, "late")
 	m.answer(t.Context(), conn, late)
 	builds := do(m, api.BuildList, api.BuildListIn{}).Builds
@@ -331,7 +332,13 @@ func TestWatchShowsProgressAndConsumers(t *testing.T) {
 		t.Errorf("%d builders take work, and there is none", out.Consumers)
 	}
 	go1 := make(chan struct{})
-	m.builder("n1", func(job schema.Job) *schema.Result { <-go1; return ok("1")(job) })
+	m.builder("n1", func(job schema.Job) *schema.Result {
+		select {
+		case <-go1:
+		case <-t.Context().Done():
+		}
+		return ok("1")(job)
+	})
 	var cursor int64
 	var lines []string
 	until(t, "progress is heard", func() bool {

@@ -93,6 +93,14 @@ func (m *mesh) start() {
 		m.t.Fatal(err)
 	}
 	m.stopped = false
+	// A reply queue of a test before is bound still, so that "routed" alone does not say that
+	// this controller's queues are there.
+	conn := bus.Dial(m.t.Context(), m.config.Broker)
+	defer conn.Close()
+	until(m.t, "the controller reads its queues", func() bool {
+		state, err := conn.Inspect(m.t.Context(), bus.BuildResults)
+		return err == nil && state.Consumers > 0
+	})
 }
 
 func (m *mesh) stop() {

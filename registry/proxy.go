@@ -130,7 +130,7 @@ func (p *Proxy) Serve(ctx context.Context) error {
 		timeout, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 		defer cancel()
 		err = p.http.Shutdown(timeout)
-		_ = <-failed // Serve ends because of Shutdown, which has the error
+		<-failed //nolint:errcheck // Serve ends because of Shutdown, which has the error
 	case err = <-failed:
 	}
 	return errors.Join(err, p.Close())

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/inventory"
 	"github.com/mesh-control/mesh/schema"

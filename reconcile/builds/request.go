@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/extension"
 	"github.com/mesh-control/mesh/schema"

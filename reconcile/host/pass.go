@@ -221,10 +221,10 @@ func (p *pass) waits(w Wanted) (string, bool) {
 	return "", false
 }
 
-// inPlace says that an earlier version of a failed resource is still there.
+// inPlace says that an earlier version of a failed resource, which worked, is still there.
 func (p *pass) inPlace(id string) bool {
 	item := p.sight.observed.Items[id]
-	return item.Spec != "" && (item.Running || item.Type != schema.TypeContainer && item.Type != schema.TypeService)
+	return item.Spec != "" && !item.Unproven && (item.Running || item.Type != schema.TypeContainer && item.Type != schema.TypeService)
 }
 
 func (p *pass) take(ctx context.Context, step Step, w Wanted) error {

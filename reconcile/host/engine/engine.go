@@ -142,11 +142,13 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 	c := Container{
 		ID: in.ID, Name: strings.TrimPrefix(in.Name, "/"), Image: in.Image, Restarts: in.RestartCount,
 	}
-	c.Previous, c.Next = strings.HasSuffix(c.Name, previousSuffix), strings.HasSuffix(c.Name, nextSuffix)
 	if in.Config != nil {
 		c.Labels = in.Config.Labels
 		c.Reference = in.Config.Image
 	}
+	// By the whole name: a resource may itself be called "next".
+	node := c.Labels[LabelNode]
+	c.Previous, c.Next = c.Name == PreviousName(node, c.Resource()), c.Name == NextName(node, c.Resource())
 	if in.State != nil {
 		c.Status, c.ExitCode, c.Error = string(in.State.Status), in.State.ExitCode, in.State.Error
 		c.Started, _ = time.Parse(time.RFC3339Nano, in.State.StartedAt)
