@@ -121,7 +121,7 @@ func (g *glance) source(ctx context.Context, tx pgx.Tx, m api.ModuleStatus) ([]a
 	var facts []api.Fact
 	next := ""
 	if m.Commit != "" {
-		fact := api.Fact{Fact: "seen", Message: fmt.Sprintf("%s %s at commit %s", m.Repository, m.Path, m.Commit), OK: m.Error == ""}
+		fact := api.Fact{Fact: "seen", Message: fmt.Sprintf("%s %s at commit %s", m.Repository, m.Path, m.Commit), At: m.Seen, OK: m.Error == ""}
 		if m.Error != "" {
 			fact.Message, next = m.Error, "correct its module.json and commit"
 		}
@@ -132,14 +132,14 @@ func (g *glance) source(ctx context.Context, tx pgx.Tx, m api.ModuleStatus) ([]a
 		return nil, "", err
 	}
 	if listed != nil {
-		fact := api.Fact{Fact: "built", Message: "build " + listed.ID + " " + listed.State, At: listed.Ended, OK: listed.Error == nil}
+		fact := api.Fact{Fact: "built", Message: "build " + listed.ID + " " + listed.State, At: listed.Ended, OK: listed.Error == nil && !listed.Ended.IsZero()}
 		if listed.Error != nil {
 			fact.Message += ": " + listed.Error.Message
 		}
 		facts = append(facts, fact)
 	}
 	if m.Digest != "" {
-		facts = append(facts, api.Fact{Fact: "published", Message: "manifest " + m.Digest + " from commit " + m.BuiltFrom, OK: len(m.Reasons) == 0})
+		facts = append(facts, api.Fact{Fact: "published", Message: "manifest " + m.Digest + " from commit " + m.BuiltFrom, At: m.Published, OK: len(m.Reasons) == 0})
 	}
 	for _, reason := range m.Reasons {
 		facts = append(facts, api.Fact{Fact: "behind", Message: reason.Message})
@@ -164,7 +164,7 @@ func onNode(m api.ModuleStatus, node api.Node) ([]api.Fact, string) {
 		return []api.Fact{{Fact: "declared", Message: node.Name + ": " + on.Blocked}}, "mesh plan " + node.Name
 	}
 	facts := []api.Fact{{Fact: "declared", Message: fmt.Sprintf("%s should run %s", node.Name, on.Declared), OK: true}}
-	facts = append(facts, api.Fact{Fact: "pushed", Message: fmt.Sprintf("%s was told generation %d", node.Name, node.Pushed), OK: on.Running == on.Declared || node.State == delivery.StatePushed})
+	facts = append(facts, api.Fact{Fact: "pushed", Message: fmt.Sprintf("%s was told generation %d", node.Name, node.Pushed), At: node.PushedAt, OK: on.Running == on.Declared || node.State == delivery.StatePushed})
 	applied := api.Fact{Fact: "applied", Message: fmt.Sprintf("%s runs %s (generation %d)", node.Name, on.Running, node.Applied), At: node.LastReport, OK: on.Running == on.Declared && on.State == "running"}
 	if on.Running == "" {
 		applied.Message = node.Name + " runs none of it"

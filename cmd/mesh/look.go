@@ -151,7 +151,11 @@ func (a *app) whyCommand() *cobra.Command {
 						if !fact.OK {
 							mark = "no"
 						}
-						rows = append(rows, []string{fact.Fact, mark, ago(fact.At), fact.Message})
+						when := "-"
+						if !fact.At.IsZero() {
+							when = ago(fact.At)
+						}
+						rows = append(rows, []string{fact.Fact, mark, when, shortDigests(fact.Message)})
 					}
 					table(a.stdout, "nothing is known", []string{"FACT", "", "WHEN", "WHAT"}, rows)
 					if why.Next != "" {

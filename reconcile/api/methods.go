@@ -130,6 +130,9 @@ type ModuleStatus struct {
 	BuiltFrom  string   `json:"builtFrom,omitempty"`
 	Error      string   `json:"error,omitempty"` // of the source, file:line:column
 	Nodes      []string `json:"nodes,omitempty"` // assigned to
+
+	Seen      time.Time `json:"seen,omitzero"`      // the source's commit, by the catalogue
+	Published time.Time `json:"published,omitzero"` // the manifest, as recorded here
 }
 
 // ModuleListOut lists modules by name.
@@ -261,7 +264,8 @@ type Node struct {
 	Reasons      []Reason          `json:"reasons,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	Capabilities []string          `json:"capabilities,omitempty"`
-	Pushed       int64             `json:"pushed"`  // generation last pushed
+	Pushed       int64             `json:"pushed"` // generation last pushed
+	PushedAt     time.Time         `json:"pushedAt,omitzero"`
 	Applied      int64             `json:"applied"` // generation last applied
 	LastReport   time.Time         `json:"lastReport,omitzero"`
 	Outcome      string            `json:"outcome,omitempty"`

@@ -151,7 +151,7 @@ func isFailure(outcome string) bool {
 func (f facts) node(now time.Time) api.Node {
 	node := api.Node{
 		Name: f.name, Address: f.address, State: f.state(now), Reasons: f.behind(), Labels: f.labels,
-		Capabilities: f.capabilities, Pushed: f.pushed,
+		Capabilities: f.capabilities, Pushed: f.pushed, PushedAt: f.pushedAt,
 	}
 	switch node.State {
 	case StateNeverHeard:
