@@ -47,7 +47,7 @@ func (a *app) command() *cobra.Command {
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do what is shown without asking")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		a.running = strings.TrimPrefix(cmd.CommandPath(), "mesh ")
+		a.running = strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "mesh"))
 		if a.output != "table" && a.output != "json" {
 			return usage("-o %s is not known; use table or json", a.output)
 		}
@@ -81,9 +81,10 @@ func wrongUse(command *cobra.Command) {
 			return nil
 		}
 	} else if command.HasSubCommands() && command.RunE == nil {
+		command.Args = cobra.ArbitraryArgs // else cobra refuses what the root does not know, its own way
 		command.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &outcome{code: exitUsage, message: fmt.Sprintf("no command %q", args[0]), hints: []string{cmd.CommandPath() + " --help lists what there is"}}
+				return noCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		}
@@ -91,6 +92,16 @@ func wrongUse(command *cobra.Command) {
 	for _, child := range command.Commands() {
 		wrongUse(child)
 	}
+}
+
+// noCommand says that a command has no such subcommand, and which one is spelled like it.
+func noCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = 2
+	hint := cmd.CommandPath() + " --help lists what there is"
+	if like := cmd.SuggestionsFor(name); len(like) > 0 {
+		hint = "did you mean " + cmd.CommandPath() + " " + like[0] + "?"
+	}
+	return &outcome{code: exitUsage, message: fmt.Sprintf("no command %q", name), hints: []string{hint}}
 }
 
 // client opens the context file. Every command that needs the controller begins with it.

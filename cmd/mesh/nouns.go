@@ -287,5 +287,5 @@ func (a *app) secretValue(file string) ([]byte, error) {
 }
 
 func documents() string {
-	return strings.Join([]string{"module", "manifest", "declaration", "job", "report"}, "|")
+	return strings.Join([]string{"module", "manifest", "declaration", "job", "result", "report"}, "|")
 }
