@@ -27,6 +27,9 @@ type phase struct {
 // that fails.
 func (in *Installer) runPhases(ctx context.Context, phases []phase) error {
 	for i, p := range phases {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("before %s: %w", p.name, err)
+		}
 		started := time.Now()
 		note, err := p.do(ctx)
 		took := time.Since(started)

@@ -155,6 +155,7 @@ func (n *node) start(module *schema.Module, id, image string, values map[string]
 		}
 		args = append(args, word)
 	}
+	n.docker("pull", "-q", image) // or its progress would stand before the id
 	container := n.docker(args...)
 	n.t.Cleanup(func() {
 		if n.t.Failed() {
