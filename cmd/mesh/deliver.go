@@ -27,7 +27,7 @@ func (a *app) planCommand() *cobra.Command {
 				if err := a.show(plan, func() { a.printPlan(plan) }); err != nil {
 					return err
 				}
-				if exitCode && len(plan.Nodes) > 0 {
+				if exitCode && wouldChange(plan, len(args) > 0) {
 					return said(exitBehind)
 				}
 				return nil
@@ -36,6 +36,17 @@ func (a *app) planCommand() *cobra.Command {
 	}
 	command.Flags().BoolVar(&exitCode, "exit-code", false, "exit 3 when anything would change")
 	return command
+}
+
+// wouldChange says whether a plan has something in it. One of nodes that were named shows
+// those as well that are what they should be.
+func wouldChange(plan api.PlanOut, named bool) bool {
+	for _, node := range plan.Nodes {
+		if !named || len(node.Changes)+len(node.Blocked) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 var marks = map[string]string{"create": "+", "update": "~", "recreate": "±", "remove": "-"}
@@ -126,7 +137,9 @@ func (a *app) push(ctx context.Context, client *apiclient.Client, in api.PlanIn)
 		return err
 	}
 	states, err := a.watchPush(ctx, client, pushed.Nodes)
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		a.complain("timed out waiting for "+unsettled(states)+"; a host that is away takes what was pushed when it is back", "mesh node ls shows which hosts have")
+	} else if err != nil {
 		return err
 	}
 	if showErr := a.show(api.PushOut{Nodes: states}, func() { a.printPushed(states) }); showErr != nil {
@@ -171,6 +184,17 @@ func (a *app) watchPush(ctx context.Context, client *apiclient.Client, nodes []a
 		}
 	}
 	return collect(), nil
+}
+
+// unsettled names the nodes of which it is not known yet what becomes of the push.
+func unsettled(nodes []api.NodePush) string {
+	var names []string
+	for _, node := range nodes {
+		if node.State == "pushed" || node.State == "waiting" {
+			names = append(names, node.Node)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func (a *app) printPushed(nodes []api.NodePush) {

@@ -449,7 +449,7 @@ func built(module, version string, change func(*schema.Manifest)) schema.Result 
 	return schema.Result{
 		Schema: 1, ID: rand.Text(), Outcome: schema.OutcomeBuilt, Repository: repository, Path: manifest.Source.Path, Ref: manifest.Source.Ref,
 		Module: module, Commit: manifest.Source.Commit, Tree: manifest.Source.Tree, Digest: digest("manifest" + module + version), Manifest: &manifest,
-		Builder: "n1", Started: now, Ended: now,
+		Builder: "n1", Started: now, Ended: now, Log: "cloning " + manifest.Source.Path + "\n",
 	}
 }
 
