@@ -9,7 +9,6 @@ PROGRAMS := mesh mesh-controller mesh-catalogue mesh-builder mesh-host mesh-regi
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOBUILD  := go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 GOLANGCI := v2.15.0
-PACKAGES  = $(shell go list ./... | grep -v /node_modules/)
 
 .PHONY: help
 help: ## What there is to make
@@ -37,7 +36,7 @@ test-short: ## The fast subset: no server, no engine
 
 .PHONY: race
 race: deps ## All tests under the race detector
-	@CGO_ENABLED=1 go test -race ./...
+	@CGO_ENABLED=1 scripts/test -race
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for a minute each

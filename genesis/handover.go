@@ -189,7 +189,7 @@ func (in *Installer) given(config reconcile.Config) ([]reconcile.GivenSecret, er
 	}
 	secrets := []reconcile.GivenSecret{
 		{Module: "controller", Name: "database", Value: credential(in.databaseCredential(controllerRole, in.keys.controllerRole))},
-		{Module: "controller", Name: "broker", Value: credential(schema.Credential{URL: in.brokerURL(), Fingerprint: config.Broker.Fingerprints[0]})},
+		{Module: "controller", Name: "broker", Value: credential(schema.Credential{URL: in.brokerURL(), Fingerprint: strings.Join(config.Broker.Fingerprints, " ")})},
 		{Module: "controller", Name: "broker-admin", Value: credential(schema.Credential{URL: config.Admin.URL, User: config.Admin.User, Password: config.Admin.Password})},
 		{Module: "controller", Name: "ca", Value: in.keys.caPEM},
 		{Module: "controller", Name: "certificate", Value: config.Certificate},

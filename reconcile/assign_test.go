@@ -70,7 +70,7 @@ func TestASecondMachineUnderAKnownNameIsRefused(t *testing.T) {
 	m := newMesh(t)
 	one := m.node("n1")
 	do(m, api.NodeAdd, one.keys) // the same machine again
-	refused(m, api.NodeAdd, m.machine("n1").keys, api.CodeConflict, "n1", "mesh node forget n1", "--rejoin")
+	refused(m, api.NodeAdd, m.machine("n1").keys, api.CodeConflict, "n1", "mesh node forget n1")
 	do(m, api.NodeLabel, api.NodeLabelIn{Node: "n1", Labels: map[string]string{"rack": "a"}})
 	if labels := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.Labels; labels["rack"] != "a" {
 		t.Errorf("labels %v", labels)

@@ -235,3 +235,28 @@ func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 		t.Errorf("pushing after a failure tries again: %+v", again)
 	}
 }
+
+// A host that refuses says so of the generation, and does not see it: that is final, is told
+// apart from "sent", and pushing again means trying again.
+func TestRefusedIsShownAndTriedAgain(t *testing.T) {
+	m := newMesh(t)
+	n := m.node("n1")
+	n.listen()
+	m.built(manifest("web", "1", nil))
+	m.assign("web", "n1")
+	m.push("n1")
+	first := n.next()
+	n.report(func(r *schema.Report) {
+		r.Outcome, r.Cause, r.Refused = "refused", "no field of that name", first.Generation
+	})
+	until(t, "the refusal is shown", func() bool {
+		return do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.State == "refused"
+	})
+	watched := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n1": first.Generation}})
+	if !watched.Done || watched.Nodes[0].State != "refused" || watched.Nodes[0].Message != "no field of that name" {
+		t.Errorf("watched %+v", watched)
+	}
+	if pushed := m.push("n1"); pushed.Generation != first.Generation+1 {
+		t.Errorf("pushed again as generation %d", pushed.Generation)
+	}
+}

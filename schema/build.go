@@ -113,6 +113,7 @@ type Report struct {
 	Sequence     int64                      `json:"sequence"`          // monotonic
 	Outcome      string                     `json:"outcome,omitempty"` // of the last apply: applied, rolled-back, failed, refused
 	Cause        string                     `json:"cause,omitempty"`   // its first cause
+	Refused      int64                      `json:"refused,omitempty"` // generation refused since
 	Resources    []ResourceStatus           `json:"resources"`
 	Agent        Agent                      `json:"agent"`
 	Capabilities []string                   `json:"capabilities"`

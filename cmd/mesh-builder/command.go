@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -110,10 +111,7 @@ func work(ctx context.Context, o *options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config := bus.Config{URL: broker.URL, Fingerprints: []string{broker.Fingerprint}, Name: "builder " + o.name, Log: log}
-	if broker.Fingerprint == "" {
-		config.Fingerprints = nil
-	}
+	config := bus.Config{URL: broker.URL, Fingerprints: strings.Fields(broker.Fingerprint), Name: "builder " + o.name, Log: log}
 	if err := config.Check(); err != nil {
 		return fmt.Errorf("%s: %w", o.brokerCredential, err)
 	}

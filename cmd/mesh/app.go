@@ -67,6 +67,7 @@ func (a *app) command() *cobra.Command {
 	add("machines", a.nodeCommand())
 	add("modules", a.moduleCommand(), a.repoCommand(), a.schemaCommand())
 	root.AddCommand(a.versionCommand())
+	root.InitDefaultCompletionCmd()
 	wrongUse(root)
 	return root
 }

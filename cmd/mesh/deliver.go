@@ -176,6 +176,9 @@ func (a *app) watchPush(ctx context.Context, client *apiclient.Client, nodes []a
 			return collect(), err
 		}
 		for _, node := range watched.Nodes {
+			if node.State == "waiting" && node.Message != states[node.Node].Message {
+				fmt.Fprintf(a.stderr, "  %s: %s\n", node.Node, firstLine(node.Message))
+			}
 			node.Blocked = states[node.Node].Blocked
 			states[node.Node] = node
 		}

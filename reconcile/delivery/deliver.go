@@ -78,15 +78,16 @@ WHERE acknowledged_at IS NULL AND published_at < clock_timestamp() - $1::interva
 	})
 }
 
-// onReport marks as acknowledged what a node says it has seen, and delivers again to a node
-// that has not seen the newest: it may have been told while nobody kept its queue.
-func (d *Delivery) onReport(ctx context.Context, _ *extension.Context, tx pgx.Tx, report schema.Report) error {
+// onReport marks as acknowledged what a node says it has seen or refused: neither is told
+// again by itself.
+func (d *Delivery) onReport(ctx context.Context, c *extension.Context, tx pgx.Tx, report schema.Report) error {
 	_, err := tx.Exec(ctx, `
 UPDATE mesh.declarations SET acknowledged_at = clock_timestamp()
-WHERE node = $1 AND acknowledged_at IS NULL AND (epoch, generation) <= ($2, $3)`, report.Node, report.Epoch, report.Seen)
+WHERE node = $1 AND acknowledged_at IS NULL AND 
+  ((epoch, generation) <= ($2, $3) OR epoch = $2 AND generation = $4)`, report.Node, report.Epoch, report.Seen, report.Refused)
 	if err != nil {
 		return fmt.Errorf("acknowledge declarations of %s: %w", report.Node, err)
 	}
-	d.changed()
+	c.AfterCommit(tx, d.changed)
 	return nil
 }

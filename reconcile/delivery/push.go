@@ -25,7 +25,7 @@ const settle = 10 * time.Second
 func (d *Delivery) plan(ctx context.Context, c *extension.Context, in api.PlanIn) (api.PlanOut, error) {
 	out := api.PlanOut{Nodes: []api.NodePlan{}}
 	if in.Behind == (len(in.Nodes) > 0) {
-		return out, &api.Error{Code: api.CodeInvalidInput, Message: "say which nodes, or those that are behind", Remedy: "mesh plan N, or mesh plan --behind"}
+		return out, &api.Error{Code: api.CodeInvalidInput, Message: "say which nodes, or those that are behind", Remedy: "mesh plan, or mesh plan N"}
 	}
 	known, err := inventory.NodeNames(ctx, c.Store)
 	if err != nil {
@@ -155,7 +155,8 @@ func (d *Delivery) pushNode(ctx context.Context, c *extension.Context, tx pgx.Tx
 func failedToApply(ctx context.Context, q inventory.Queryer, node string, generation int64) (bool, error) {
 	var failed bool
 	err := q.QueryRow(ctx, `
-SELECT EXISTS (SELECT FROM mesh.reports WHERE node = $1 AND seen = $2 AND outcome IN ('failed', 'refused', 'rolled-back'))`,
+SELECT EXISTS (SELECT FROM mesh.reports WHERE node = $1 AND seen = $2 AND outcome IN ('failed', 'rolled-back'))
+OR EXISTS (SELECT FROM mesh.reports WHERE node = $1 AND (body->>'refused')::bigint = $2)`,
 		node, generation).Scan(&failed)
 	if err != nil {
 		return false, fmt.Errorf("read report of %s: %w", node, err)

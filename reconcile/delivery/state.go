@@ -133,6 +133,8 @@ func (f facts) state(now time.Time) string {
 		return StateNeverHeard
 	case now.Sub(f.received) > SilentAfter:
 		return StateSilent
+	case f.pushed > 0 && f.report.Refused == f.pushed:
+		return StateRefused
 	case f.pushed > 0 && f.report.Seen == f.pushed && isFailure(f.report.Outcome):
 		return f.report.Outcome
 	case f.hash != "" && f.hash != f.pushedHash:

@@ -76,6 +76,9 @@ func (f facts) settled(generation int64, now time.Time) (api.NodePush, bool) {
 	case !f.heard:
 		push.Message = "its host has never reported"
 		return push, false
+	case f.report.Refused == generation:
+		push.State, push.Message = StateRefused, f.report.Cause
+		return push, true
 	case f.report.Applied >= generation:
 		push.State = StateApplied
 		if f.report.Seen == generation && isFailure(f.report.Outcome) {

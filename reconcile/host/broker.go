@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // broker that is away changes nothing on the machine: the connection is made again for ever.
 func (h *Host) followBroker(ctx context.Context) {
 	conn := bus.Dial(ctx, bus.Config{
-		URL: h.cfg.Broker.URL, Fingerprints: []string{h.cfg.Broker.Fingerprint},
+		URL: h.cfg.Broker.URL, Fingerprints: strings.Fields(h.cfg.Broker.Fingerprint),
 		Name: "mesh-host " + h.cfg.Node, Log: h.log,
 	})
 	defer conn.Close()

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/mesh-control/mesh/reconcile/host/engine"
@@ -61,13 +63,41 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 		}
 		return nil
 	case len(health.Exec) > 0:
-		out, err := exec.CommandContext(ctx, health.Exec[0], health.Exec[1:]...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("health check: %s: %w: %.200s", health.Exec[0], err, out)
-		}
-		return nil
+		return runCheck(ctx, health.Exec)
 	}
 	return errors.New("health check: it says neither http, tcp nor exec")
+}
+
+// runCheck runs a health check on this machine. Its process group ends with ctx, and a child
+// that keeps its output open is not waited for.
+func runCheck(ctx context.Context, words []string) error {
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	out := &firstBytes{left: 200}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if cmd.Process != nil { // its children end with it
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return fmt.Errorf("health check: %s: %w: %s", words[0], err, out.text.String())
+	}
+	return nil
+}
+
+// firstBytes keeps the beginning of what is written.
+type firstBytes struct {
+	text strings.Builder
+	left int
+}
+
+func (f *firstBytes) Write(p []byte) (int, error) {
+	kept := p[:min(len(p), f.left)]
+	f.left -= len(kept)
+	f.text.Write(kept)
+	return len(p), nil
 }
 
 func (p *prober) http(ctx context.Context, url string) error {

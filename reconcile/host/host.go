@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -97,7 +98,9 @@ func (h *Host) load() error {
 	if d := h.declaration; d != nil && (d.Epoch > h.state.Epoch || d.Epoch == h.state.Epoch && d.Generation > h.state.Seen) {
 		h.state.Epoch, h.state.Seen = d.Epoch, d.Generation
 	}
-	h.state.Epoch = max(h.state.Epoch, h.cfg.Epoch)
+	if h.cfg.Epoch > h.state.Epoch { // its generations begin anew
+		h.state.Epoch, h.state.Seen, h.state.Applied, h.state.AppliedHash = h.cfg.Epoch, 0, 0, ""
+	}
 	if h.cfg.Engine != "" {
 		if h.engine, err = engine.Open(h.cfg.Engine); err != nil {
 			return err
@@ -182,7 +185,7 @@ func (h *Host) Accept(name string, data []byte) error {
 		return err
 	case err != nil:
 		h.log.Error("a declaration is refused", "error", err)
-		h.remember(func(s *state) { s.Outcome, s.Cause = OutcomeRefused, err.Error() })
+		h.remember(func(s *state) { s.Refused, s.RefusedCause = claimedGeneration(data), err.Error() })
 		nudge(h.tell)
 		return err
 	}
@@ -197,12 +200,23 @@ func (h *Host) Accept(name string, data []byte) error {
 	h.remember(func(s *state) {
 		s.Epoch, s.Seen = d.Epoch, d.Generation
 		if !again {
+			s.Refused, s.RefusedCause = 0, ""
 			s.Held, s.Outcome, s.Cause = map[string]held{}, "", ""
 		}
 	})
 	h.log.Info("declaration accepted", "node", d.Node, "generation", d.Generation, "epoch", d.Epoch)
 	h.stir()
 	return nil
+}
+
+// claimedGeneration is which generation a refused declaration says it is; 1 when it does not
+// even say that. Nothing but the report of the refusal depends on it.
+func claimedGeneration(data []byte) int64 {
+	var claimed struct {
+		Generation int64 `json:"generation"`
+	}
+	_ = json.Unmarshal(data, &claimed)
+	return max(claimed.Generation, 1)
 }
 
 // Plan says what [Host.Converge] would do now.

@@ -49,6 +49,9 @@ type failure struct {
 
 // apply brings the machine to the declaration as far as it will go, and says what came of it.
 func (h *Host) apply(ctx context.Context, d schema.Declaration) (*pass, error) {
+	if err := h.store.follow(d); err != nil {
+		h.log.Warn("the artifact-store cannot be used", "error", err)
+	}
 	p, err := h.prepare(ctx, d)
 	if err != nil {
 		return p, err
@@ -75,9 +78,6 @@ func (h *Host) prepare(ctx context.Context, d schema.Declaration) (*pass, error)
 		Host: h, declaration: d, wanted: h.want(d), paths: newPaths(h.layout, d.Resources),
 		failures: map[string]failure{}, proofs: map[string]chan struct{}{},
 		replaced: map[string]string{},
-	}
-	if err := h.store.follow(d); err != nil {
-		h.log.Warn("the artifact-store cannot be used", "error", err)
 	}
 	var err error
 	if p.sight, err = h.look(ctx, p.wanted); err != nil {

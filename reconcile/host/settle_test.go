@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -244,6 +245,39 @@ func TestServiceThatDiedWhileTheHostWasDownRunsAgain(t *testing.T) {
 	n.converge()
 	if got := get(t, n.service); got != "1" {
 		t.Errorf("the service answers %q", got)
+	}
+}
+
+func TestServiceThatIsDoneIsNotRunAgainByTheNextHost(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	runs := filepath.Join(t.TempDir(), "runs")
+	n.mustApply(schema.Resource{
+		ID: "m/once", Type: schema.TypeService, Exec: "/bin/sh", Args: []string{"-c", "echo run >>" + runs}, Restart: "on-failure",
+	})
+	n.restart()
+	n.converge()
+	if text, err := os.ReadFile(runs); err != nil || string(text) != "run\n" {
+		t.Errorf("it ran as %q, %v", text, err)
+	}
+}
+
+// A check is over when it ends, whatever it has left behind.
+func TestCheckThatLeavesAChildBehindEnds(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.mustApply(schema.Resource{
+			ID: "m/s", Type: schema.TypeService, Exec: "/bin/sleep", Args: []string{"3600"},
+			Health: &schema.Health{Exec: []string{"/bin/sh", "-c", "sleep 3599 & exit 0"}, Window: 10},
+		})
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the pass waits for the check's child")
 	}
 }
 

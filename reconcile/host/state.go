@@ -23,6 +23,10 @@ type state struct {
 	Outcome     string          `json:"outcome,omitempty"`
 	Cause       string          `json:"cause,omitempty"`
 	Held        map[string]held `json:"held,omitempty"`
+	// Refused is the generation of the last declaration that was refused, 0 once another was
+	// accepted.
+	Refused      int64  `json:"refused,omitempty"`
+	RefusedCause string `json:"refusedCause,omitempty"`
 	// Unproven are containers and services that were started and have not been seen to work
 	// since: id to spec.
 	Unproven map[string]string `json:"unproven,omitempty"`

@@ -51,7 +51,8 @@ type record struct {
 	Boot     string  `json:"boot"`
 	Restarts int     `json:"restarts"`
 	LastExit *int    `json:"lastExit,omitempty"`
-	Since    int64   `json:"since"` // Unix seconds
+	Since    int64   `json:"since"`           // Unix seconds
+	Ended    bool    `json:"ended,omitempty"` // it is over and its policy leaves it so
 	// Fallback is what ran before and comes back if this does not prove itself; nil when it has.
 	Fallback *Fallback `json:"fallback,omitempty"`
 }
@@ -74,7 +75,6 @@ type unit struct {
 	proc    *process // nil while it does not run
 	err     error    // why it could not be started
 	recent  []time.Time
-	ended   bool // it is over and its policy leaves it so
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -168,8 +168,14 @@ func (s *Supervisor) launch(u *unit) error {
 	}
 	u.proc, u.err = proc, nil
 	u.record.Pid, u.record.Start, u.record.Boot = proc.pid, proc.start, bootID()
-	u.record.Since = time.Now().Unix()
-	return s.save(u)
+	u.record.Since, u.record.Ended = time.Now().Unix(), false
+	if err := s.save(u); err != nil {
+		// Nobody would know it again: a process without a record does not stay.
+		terminate(proc, time.Second)
+		u.proc, u.record.Pid = nil, 0
+		return fmt.Errorf("record the service: %w", err)
+	}
+	return nil
 }
 
 // Proved drops the fallback.
@@ -248,11 +254,11 @@ func (s *Supervisor) exited(u *unit, code int) bool {
 		u.record.LastExit = &code
 	}
 	policy := u.record.Program.Restart
-	u.ended = policy == "no" || policy == "on-failure" && code == 0
+	u.record.Ended = policy == "no" || policy == "on-failure" && code == 0
 	if err := s.save(u); err != nil {
 		s.log.Warn("record a service's exit", "resource", u.record.ID, "error", err)
 	}
-	return !u.ended
+	return !u.record.Ended
 }
 
 // Stop ends a service's whole process group, and returns when it has ended. The record stays
@@ -327,7 +333,7 @@ func (s *Supervisor) Status() map[string]ServiceStatus {
 	for id, u := range s.units {
 		all[id] = ServiceStatus{
 			Spec: u.record.Spec, Trigger: u.record.Trigger, Program: u.record.Program,
-			Running: u.proc != nil, Ended: u.ended, Looping: looping(u.recent), Err: u.err,
+			Running: u.proc != nil, Ended: u.record.Ended, Looping: looping(u.recent), Err: u.err,
 			Restarts: u.record.Restarts, LastExit: u.record.LastExit,
 			Since: time.Unix(u.record.Since, 0), Pid: u.record.Pid, Fallback: u.record.Fallback,
 		}
@@ -358,8 +364,23 @@ func (s *Supervisor) Tail(id string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// TrimLogs moves aside logs that have grown too large. They are open for appending, so the
-// file is copied and emptied in place.
+// keepTail copies the last maxLog bytes of a log.
+func keepTail(from, to string, size int64) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.NewSectionReader(f, max(0, size-maxLog), maxLog))
+	return errors.Join(err, out.Close())
+}
+
+// TrimLogs copies the end of logs that have grown too large and empties them in place, since
+// they are open for appending. What is written in between is lost.
 func (s *Supervisor) TrimLogs() {
 	names, _ := filepath.Glob(filepath.Join(s.logs, "*.log"))
 	for _, name := range names {
@@ -367,8 +388,7 @@ func (s *Supervisor) TrimLogs() {
 		if err != nil || info.Size() < maxLog {
 			continue
 		}
-		data, err := os.ReadFile(name)
-		if err == nil && os.WriteFile(name+".1", data, 0o600) == nil {
+		if err := keepTail(name, name+".1", info.Size()); err == nil {
 			_ = os.Truncate(name, 0)
 		}
 	}

@@ -196,27 +196,37 @@ const CapabilityContainers = "container-runtime"
 // Report says what the host knows of its node, with a sequence number that only grows.
 func (h *Host) Report(ctx context.Context) schema.Report {
 	h.remember(func(s *state) { s.Sequence++ })
+	capabilities := h.capabilities(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := schema.Report{
 		Schema: schema.Version, Node: h.cfg.Node, Epoch: h.state.Epoch, Seen: h.state.Seen,
 		Applied: h.state.Applied, AppliedHash: h.state.AppliedHash, Sequence: h.state.Sequence,
 		Outcome: h.state.Outcome, Cause: h.state.Cause,
-		Resources: append([]schema.ResourceStatus{}, h.statuses...), Capabilities: []string{},
+		Resources: append([]schema.ResourceStatus{}, h.statuses...), Capabilities: capabilities,
 		Agent: schema.Agent{
 			Version: h.cfg.Version, Schema: schema.Version, Clock: time.Now().UTC(),
 			Platform: runtime.GOOS + "/" + runtime.GOARCH, Address: h.cfg.Address,
 			DiskFree: freeSpace(h.layout.State), MemoryFree: memoryFree(),
 		},
 	}
+	if r.Refused = h.state.Refused; r.Refused > 0 {
+		r.Outcome, r.Cause = OutcomeRefused, h.state.RefusedCause
+	}
+	return r
+}
+
+// capabilities asks the engine, which may take its time, so nothing is locked meanwhile.
+func (h *Host) capabilities(ctx context.Context) []string {
+	found := []string{}
 	if h.engine != nil {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		if h.engine.Ping(ctx) == nil {
-			r.Capabilities = append(r.Capabilities, CapabilityContainers)
+			found = append(found, CapabilityContainers)
 		}
 	}
-	return r
+	return found
 }
 
 // memoryFree is what the kernel thinks can still be used, in bytes.

@@ -66,7 +66,7 @@ WHERE n.identity = excluded.identity AND n.sealing_key = excluded.sealing_key`,
 	if put.RowsAffected() == 0 {
 		return &api.Error{
 			Code: api.CodeConflict, Message: "another machine is recorded as node " + in.Name,
-			Remedy: "mesh node forget " + in.Name + ", or mesh node invite " + in.Name + " --rejoin",
+			Remedy: "mesh node forget " + in.Name,
 		}
 	}
 	return nil
