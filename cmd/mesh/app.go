@@ -74,20 +74,20 @@ func (a *app) command() *cobra.Command {
 
 // wrongUse makes cobra's own complaints about arguments exit 2 like our own.
 func wrongUse(command *cobra.Command) {
-	if check := command.Args; check != nil {
-		command.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return &outcome{code: exitUsage, message: err.Error(), hints: []string{"usage: " + cmd.UseLine()}}
-			}
-			return nil
-		}
-	} else if command.HasSubCommands() && command.RunE == nil {
+	if command.HasSubCommands() && !command.Runnable() {
 		command.Args = cobra.ArbitraryArgs // else cobra refuses what the root does not know, its own way
 		command.RunE = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return noCommand(cmd, args[0])
 			}
 			return cmd.Help()
+		}
+	} else if check := command.Args; check != nil {
+		command.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &outcome{code: exitUsage, message: err.Error(), hints: []string{"usage: " + cmd.UseLine()}}
+			}
+			return nil
 		}
 	}
 	for _, child := range command.Commands() {

@@ -85,7 +85,8 @@ func newMesh(t *testing.T) *mesh {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.pool.Close)
-	m.awaitQueues(config.Broker)
+	m.awaitReader(bus.BuildResults)
+	m.until("the controller is ready", m.host.Ready)
 	m.file = apiclient.ContextFile{Mesh: "lab", URL: "https://" + address, Fingerprint: pki.Fingerprint(authority.Cert), Token: rand.Text()}
 	m.transact(func(tx pgx.Tx) error { return extension.PutOperator(t.Context(), tx, "anna", m.file.Token) })
 	m.save(m.file)
@@ -164,13 +165,14 @@ func (m *mesh) serve(config reconcile.Config) string {
 	return ""
 }
 
-func (m *mesh) awaitQueues(config bus.Config) {
+// awaitReader waits until somebody reads a queue.
+func (m *mesh) awaitReader(queue string) {
 	m.t.Helper()
-	conn := bus.Dial(m.t.Context(), config)
+	conn := bus.Dial(m.t.Context(), bus.Config{URL: m.broker.URL, Fingerprints: []string{m.broker.Fingerprint}, Name: "test"})
 	defer conn.Close()
-	m.until("the controller reads its queues", func() bool {
-		state, err := conn.Inspect(m.t.Context(), bus.BuildResults)
-		return err == nil && state.Consumers > 0 && m.host.Ready()
+	m.until(queue+" is read", func() bool {
+		state, err := conn.Inspect(m.t.Context(), queue)
+		return err == nil && state.Consumers > 0
 	})
 }
 
@@ -499,4 +501,5 @@ func (m *mesh) builder(node string, build func(module string) schema.Result) {
 		r.ID = id
 		m.publish(ctx, conn, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildResult, CorrelationID: id}, r)
 	})
+	m.awaitReader(bus.Builds)
 }

@@ -6,8 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -18,6 +21,18 @@ type Migration struct {
 	Name string // <owner>/<nnnn>_<slug>
 	SQL  string
 	Func func(ctx context.Context, tx pgx.Tx) error
+}
+
+// Embedded are the migrations in files, migrations/<nnnn>_<slug>.sql, of an owner. files is
+// an embed.FS: reading one cannot fail.
+func Embedded(files fs.ReadFileFS, owner string) []Migration {
+	names, _ := fs.Glob(files, "migrations/*.sql")
+	out := make([]Migration, 0, len(names))
+	for _, name := range names {
+		text, _ := files.ReadFile(name)
+		out = append(out, Migration{Name: owner + "/" + strings.TrimSuffix(path.Base(name), ".sql"), SQL: string(text)})
+	}
+	return out
 }
 
 var migrationName = regexp.MustCompile(`^([a-z][a-z0-9-]{0,63})/(\d{4})_[a-z0-9][a-z0-9_-]{0,95}$`)

@@ -3,7 +3,6 @@ package builds
 import (
 	"context"
 	"embed"
-	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
@@ -55,19 +54,7 @@ func New(config Config) *Builds {
 }
 
 // Migrations of the extension, also for whoever adopts a mesh before a controller runs.
-func Migrations() []store.Migration { return readMigrations(migrationFiles, "builds") }
-
-func readMigrations(files embed.FS, owner string) []store.Migration {
-	names, _ := fs.Glob(files, "migrations/*.sql") // the pattern is well formed
-	var out []store.Migration
-	for _, name := range names {
-		text, _ := files.ReadFile(name) // embedded
-		out = append(out, store.Migration{
-			Name: owner + "/" + strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql"), SQL: string(text),
-		})
-	}
-	return out
-}
+func Migrations() []store.Migration { return store.Embedded(migrationFiles, "builds") }
 
 // Extension is what the controller registers.
 func (b *Builds) Extension() extension.Extension {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"embed"
-	"io/fs"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,17 +50,7 @@ func New(config Config) *Delivery {
 }
 
 // Migrations of the extension, also for whoever adopts a mesh before a controller runs.
-func Migrations() []store.Migration {
-	names, _ := fs.Glob(migrationFiles, "migrations/*.sql") // the pattern is well formed
-	var out []store.Migration
-	for _, name := range names {
-		text, _ := migrationFiles.ReadFile(name) // embedded
-		out = append(out, store.Migration{
-			Name: "delivery/" + strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql"), SQL: string(text),
-		})
-	}
-	return out
-}
+func Migrations() []store.Migration { return store.Embedded(migrationFiles, "delivery") }
 
 // Extension is what the controller registers.
 func (d *Delivery) Extension() extension.Extension {

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
@@ -49,17 +48,7 @@ func New(config Config) *Inventory {
 }
 
 // Migrations of the extension, also for whoever adopts a mesh before a controller runs.
-func Migrations() []store.Migration {
-	names, _ := fs.Glob(migrationFiles, "migrations/*.sql") // the pattern is well formed
-	var out []store.Migration
-	for _, name := range names {
-		text, _ := migrationFiles.ReadFile(name) // embedded
-		out = append(out, store.Migration{
-			Name: "inventory/" + strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql"), SQL: string(text),
-		})
-	}
-	return out
-}
+func Migrations() []store.Migration { return store.Embedded(migrationFiles, "inventory") }
 
 // Extension is what the controller registers.
 func (i *Inventory) Extension() extension.Extension {

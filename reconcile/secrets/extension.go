@@ -5,8 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,17 +19,7 @@ import (
 var migrationFiles embed.FS
 
 // Migrations of the extension, also for whoever adopts a mesh before a controller runs.
-func Migrations() []store.Migration {
-	names, _ := fs.Glob(migrationFiles, "migrations/*.sql") // the pattern is well formed
-	var out []store.Migration
-	for _, name := range names {
-		text, _ := migrationFiles.ReadFile(name) // embedded
-		out = append(out, store.Migration{
-			Name: "secrets/" + strings.TrimSuffix(strings.TrimPrefix(name, "migrations/"), ".sql"), SQL: string(text),
-		})
-	}
-	return out
-}
+func Migrations() []store.Migration { return store.Embedded(migrationFiles, "secrets") }
 
 // maxValue bounds a given value, in bytes.
 const maxValue = 64 << 10
