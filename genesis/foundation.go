@@ -128,6 +128,7 @@ func service(id string, command foundation.Command, port int) schema.Resource {
 	return schema.Resource{
 		ID: compose.FoundationModule + "/" + id, Type: schema.TypeService,
 		Exec: command.Exec, Args: command.Args, Env: env, User: command.User, Directory: command.Dir, Restart: "always",
+		StopSignal: command.StopSignal, StopTimeout: 60,
 		Health: &schema.Health{TCP: "127.0.0.1:" + strconv.Itoa(port), Interval: 5, Window: 60},
 	}
 }

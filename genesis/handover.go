@@ -43,7 +43,7 @@ func (in *Installer) handOver(ctx context.Context) (string, error) {
 	defer cancel()
 	info, err := until(ctx, func() (api.VersionInfo, error) { return api.SystemVersion.Do(ctx, client, api.None{}) })
 	if err != nil {
-		return "", fmt.Errorf("the controller does not answer at %s: %w", in.controllerURL(), err)
+		return "", in.explained(fmt.Errorf("the controller does not answer at %s: %w", in.controllerURL(), err))
 	}
 	return fmt.Sprintf("the controller of mesh %s answers at %s", info.Mesh, in.controllerURL()), nil
 }

@@ -63,6 +63,23 @@ func hostReport(ctx context.Context, layout host.Layout) (schema.Report, error) 
 	return report, err
 }
 
+// explained adds to an error what the host says is not well on this machine.
+func (in *Installer) explained(err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	report, askErr := hostReport(ctx, in.hostLayout())
+	if askErr != nil {
+		return fmt.Errorf("%w; and the host does not answer: %w", err, askErr)
+	}
+	problems := []error{err}
+	for _, resource := range report.Resources {
+		if resource.Message != "" {
+			problems = append(problems, fmt.Errorf("%s is %s: %s", resource.ID, resource.Phase, resource.Message))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 func (in *Installer) configureHost() error {
 	broker, err := in.broker()
 	if err != nil {

@@ -470,3 +470,30 @@ func TestS1_029_NoDeclarationRemembersABuild(t *testing.T) {
 		t.Errorf("building changed the declaration of the node that built: %s, then %s", before, after)
 	}
 }
+
+// What no builder could read is refused when it is asked for, in the words it would have had.
+func TestABuildThatNoBuilderCouldReadIsRefusedAtOnce(t *testing.T) {
+	m := newMesh(t)
+	for path, words := range map[string]string{"../..": "..", "/etc": "/etc", "a\x00b": "path"} {
+		refused(m, api.BuildRequest, api.BuildRequestIn{Repository: "https://forge.example/x.git", Path: path}, api.CodeInvalidInput, words)
+	}
+	refused(m, api.BuildRequest, api.BuildRequestIn{Repository: "ext::sh -c id"}, api.CodeInvalidInput, "ext::sh")
+	if builds := do(m, api.BuildList, api.BuildListIn{}).Builds; len(builds) != 0 {
+		t.Errorf("recorded %+v", builds)
+	}
+}
+
+// A builder that cannot read its job cannot say what the job was for; the build ends all the same.
+func TestARefusalWithoutItsSourceEndsTheBuild(t *testing.T) {
+	m := newMesh(t)
+	m.builder("n1", func(job schema.Job) *schema.Result {
+		r := failed(job, "the job is of a later schema")
+		r.Outcome, r.Repository, r.Path, r.Ref = schema.OutcomeRefused, "", "", ""
+		return r
+	})
+	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: "https://forge.example/x.git", Path: "a"})
+	build := m.ended(out.Builds)[0]
+	if build.Repository != "https://forge.example/x.git" || build.Path != "a" || build.Error == nil || build.Error.Message != "the job is of a later schema" {
+		t.Errorf("build %+v", build)
+	}
+}

@@ -20,7 +20,7 @@ var resourceFields = map[string][]string{
 	TypeArchive:   {"path", "strip"},
 	TypeContainer: {"command", "entrypoint", "env", "env-files", "mounts", "ports", "networks", "devices",
 		"limits", "user", "capabilities", "read-only", "restart", "stop-signal", "stop-timeout", "health", "labels"},
-	TypeService: {"exec", "args", "env", "user", "directory", "restart", "restart-on", "health"},
+	TypeService: {"exec", "args", "env", "user", "directory", "restart", "restart-on", "stop-signal", "stop-timeout", "health"},
 }
 
 // carried is what a resource of a type carries in a document beside its ordinary fields.

@@ -35,6 +35,8 @@ type Command struct {
 	Env  []string // the whole environment, as KEY=value
 	Dir  string
 	User string // account to run as; "" is the caller's
+	// StopSignal ends it in order; "" is SIGTERM.
+	StopSignal string
 }
 
 // Cmd makes c ready to start, in a process group of its own. Running as another account

@@ -146,7 +146,7 @@ func (p Postgres) Command() (Command, error) {
 	}
 	return Command{
 		Exec: filepath.Join(bin, "postgres"), Args: []string{"-D", p.data()},
-		Env: environment(p.Dir), Dir: p.Dir, User: p.User,
+		Env: environment(p.Dir), Dir: p.Dir, User: p.User, StopSignal: "SIGINT",
 	}, nil
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/catalogue/source"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/extension"
@@ -64,7 +66,8 @@ func (b *Builds) jobs(ctx context.Context, tx pgx.Tx, in api.BuildRequestIn) ([]
 		return nil, err
 	}
 	if in.Repository != "" {
-		return []wanted{b.named(facts, in)}, nil
+		job := b.named(facts, in)
+		return []wanted{job}, checkJob(job.Job)
 	}
 	var jobs []wanted
 	if in.Behind {
@@ -87,6 +90,21 @@ func (b *Builds) jobs(ctx context.Context, tx pgx.Tx, in api.BuildRequestIn) ([]
 		jobs = append(jobs, b.job(module))
 	}
 	return jobs, nil
+}
+
+// checkJob gives a caller's job the verdict the builder would give it.
+func checkJob(job schema.Job) error {
+	err := source.CheckAddress(job.Repository)
+	if err == nil {
+		var body []byte
+		if body, err = json.Marshal(job); err == nil {
+			_, err = schema.ParseJob("job", body)
+		}
+	}
+	if err != nil {
+		return &api.Error{Code: api.CodeInvalidInput, Message: err.Error(), Remedy: "mesh build URL [PATH], with the path of a folder inside the repository"}
+	}
+	return nil
 }
 
 // job builds a module from its own recorded ref; the builder resolves it when it builds.

@@ -80,6 +80,10 @@ func (b *Builds) Record(ctx context.Context, c *extension.Context, tx pgx.Tx, bu
 	case outcome != "":
 		return nil
 	}
+	if result.Outcome == schema.OutcomeRefused && result.Repository == "" && result.Path == "" {
+		// The builder could not read the job, so it cannot say what the job was for.
+		result.Repository, result.Path = repository, path
+	}
 	if result.Repository != repository || result.Path != path {
 		return fmt.Errorf("%w: build %s was asked for %s %s, not for %s %s", errRefused, result.ID, repository, path, result.Repository, result.Path)
 	}

@@ -113,6 +113,8 @@ func (m *route) guarded(ctx context.Context, c *MethodContext, in any) (out any,
 	return m.call(ctx, c, in)
 }
 
+var databaseAway = &api.Error{Code: api.CodeUnavailable, Message: "the database does not answer", Remedy: "try again; if it lasts, look at PostgreSQL"}
+
 // refusal is what the caller is told. Only an [api.Error] is told as it is: other errors may
 // hold what callers have no business knowing.
 func (h *Host) refusal(m *route, caller Caller, err error) *api.Error {
@@ -121,7 +123,7 @@ func (h *Host) refusal(m *route, caller Caller, err error) *api.Error {
 	}
 	h.config.Log.Error("method failed", "method", m.path, "caller", caller.Name, "error", err)
 	if store.Unreachable(err) {
-		return &api.Error{Code: api.CodeUnavailable, Message: "the database does not answer", Remedy: "try again; if it lasts, look at PostgreSQL"}
+		return databaseAway
 	}
 	return &api.Error{Code: api.CodeInternal, Message: "the controller failed to do this", Remedy: "look for method " + m.path + " in the controller's log"}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mesh-control/mesh/internal/store"
 	"github.com/mesh-control/mesh/reconcile/api"
 )
 
@@ -95,7 +96,10 @@ func (h *Host) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	var known *api.Error
 	if !errors.As(err, &known) {
 		h.config.Log.Error("request failed", "path", r.URL.Path, "error", err)
-		known = &api.Error{Code: api.CodeInternal, Message: "the controller failed to do this", Remedy: "look in the controller's log"}
+		known = databaseAway
+		if !store.Unreachable(err) {
+			known = &api.Error{Code: api.CodeInternal, Message: "the controller failed to do this", Remedy: "look in the controller's log"}
+		}
 	}
 	answerProblem(w, statusOf(known.Code), known)
 }

@@ -24,6 +24,8 @@ type Program struct {
 	User      string   `json:"user,omitempty"`
 	Directory string   `json:"directory,omitempty"`
 	Restart   string   `json:"restart,omitempty"`
+	// StopSignal asks it to end; "" is SIGTERM.
+	StopSignal string `json:"stopSignal,omitempty"`
 	// StopTimeout in seconds, before the process is killed; 0 is 10.
 	StopTimeout int `json:"stopTimeout,omitempty"`
 }

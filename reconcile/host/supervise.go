@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // How a service that ends is started again.
@@ -171,7 +173,7 @@ func (s *Supervisor) launch(u *unit) error {
 	u.record.Since, u.record.Ended = time.Now().Unix(), false
 	if err := s.save(u); err != nil {
 		// Nobody would know it again: a process without a record does not stay.
-		terminate(proc, time.Second)
+		terminate(proc, syscall.SIGKILL, time.Second)
 		u.proc, u.record.Pid = nil, 0
 		return fmt.Errorf("record the service: %w", err)
 	}
@@ -281,16 +283,27 @@ func (s *Supervisor) Stop(id string) {
 		timeout = 10 * time.Second
 	}
 	if proc != nil {
-		terminate(proc, timeout)
+		terminate(proc, stopSignal(u.record.Program.StopSignal), timeout)
 	}
 	s.mu.Lock()
 	u.proc, u.record.Pid, u.stop = nil, 0, nil
 	s.mu.Unlock()
 }
 
+// stopSignal is the signal of a name, with or without SIG; SIGTERM when there is none of it.
+func stopSignal(name string) syscall.Signal {
+	if name != "" && !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if signal := unix.SignalNum(name); signal != 0 {
+		return signal
+	}
+	return syscall.SIGTERM
+}
+
 // terminate asks, then kills. Whether the process has ended is read from /proc, because the
 // one who waited for it has let go.
-func terminate(p *process, timeout time.Duration) {
+func terminate(p *process, ask syscall.Signal, timeout time.Duration) {
 	gone := func(within time.Duration) bool {
 		deadline := time.Now().Add(within)
 		for {
@@ -303,7 +316,7 @@ func terminate(p *process, timeout time.Duration) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
-	p.signal(syscall.SIGTERM)
+	p.signal(ask)
 	if !gone(timeout) {
 		p.signal(syscall.SIGKILL)
 		gone(timeout)

@@ -37,8 +37,12 @@ func (p *pass) switchContainer(ctx context.Context, step Step, w Wanted) error {
 	var err error
 	switch step.Action {
 	case Start:
-		if !ended(current) {
-			err = p.engine.Start(ctx, id)
+		if ended(current) {
+			break
+		}
+		if err = p.engine.Start(ctx, id); err != nil && ctx.Err() == nil {
+			p.log.Warn("a container that cannot be started is made anew", "resource", w.ID, "error", err)
+			id, err = p.remakeContainer(ctx, w, id)
 		}
 	case Restart:
 		err = p.engine.Restart(ctx, id)
@@ -96,6 +100,25 @@ func (p *pass) replaceContainer(ctx context.Context, w Wanted, current engine.Co
 		err = p.engine.Rename(ctx, id, engine.Name(p.cfg.Node, w.ID))
 	}
 	return id, err
+}
+
+// remakeContainer makes a container of the same definition anew, and starts it: an engine that
+// was killed may know a container that it can never start again.
+func (p *pass) remakeContainer(ctx context.Context, w Wanted, id string) (string, error) {
+	definition, err := p.definition(w)
+	if err != nil {
+		return id, err
+	}
+	if err := p.engine.Remove(ctx, id); err != nil {
+		return id, err
+	}
+	if id, err = p.engine.Create(ctx, definition); err != nil {
+		return "", err
+	}
+	if err := p.engine.Rename(ctx, id, engine.Name(p.cfg.Node, w.ID)); err != nil {
+		return id, err
+	}
+	return id, p.engine.Start(ctx, id)
 }
 
 // settleContainer ends a change: the predecessor goes when err is nil, and comes back when it
@@ -221,7 +244,7 @@ const servicePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 func (p *pass) program(r schema.Resource) Program {
 	program := Program{
 		Exec: p.paths.real(r.Exec), User: r.User, Restart: r.Restart, Directory: p.paths.real(r.Directory),
-		StopTimeout: r.StopTimeout, Env: []string{servicePath},
+		StopSignal: r.StopSignal, StopTimeout: r.StopTimeout, Env: []string{servicePath},
 	}
 	if program.Directory == "" {
 		program.Directory = "/"
