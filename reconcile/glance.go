@@ -74,6 +74,9 @@ func (g *glance) behind(ctx context.Context, tx pgx.Tx) (api.BehindOut, error) {
 		if len(module.Reasons) > 0 {
 			out.Modules = append(out.Modules, module)
 		}
+		if module.State == catalogue.StateInvalid || module.State == catalogue.StateConflict {
+			out.Broken = append(out.Broken, module)
+		}
 	}
 	out.Nodes, err = g.delivery.Behind(ctx, tx)
 	return out, err
@@ -102,6 +105,9 @@ func (g *glance) why(ctx context.Context, c *extension.MethodContext, in api.Why
 	seen, err := g.delivery.Nodes(ctx, c.Tx, nodes, c.Clock.Now())
 	if err != nil {
 		return out, err
+	}
+	if in.Node != "" && len(seen) == 0 {
+		return out, &api.Error{Code: api.CodeNotFound, Message: "there is no node " + in.Node, Remedy: "mesh node ls"}
 	}
 	for _, node := range seen {
 		facts, next := onNode(module, node)

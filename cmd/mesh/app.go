@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/apiclient"
@@ -190,11 +191,7 @@ func (a *app) confirm(question string) error {
 		return nil
 	}
 	file, ok := a.stdin.(*os.File)
-	if ok {
-		info, err := file.Stat()
-		ok = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	if !ok {
+	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return &outcome{code: exitUsage, message: "there is no terminal to ask on", hints: []string{"-y does what is shown without asking"}}
 	}
 	fmt.Fprintf(a.stderr, "%s [y/N] ", question)

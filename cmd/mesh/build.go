@@ -61,7 +61,7 @@ func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildR
 		return err
 	}
 	if len(requested.Builds) == 0 {
-		return a.show(api.BuildWatchOut{}, func() { fmt.Fprintln(a.stdout, "nothing is behind") })
+		return a.nothingToBuild(ctx, client)
 	}
 	if requested.Consumers == 0 {
 		fmt.Fprintln(a.stderr, "no builder is taking work; the builds wait in the queue")
@@ -85,6 +85,26 @@ func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildR
 		err = a.show(last, nil)
 	}
 	return errors.Join(err, said(buildExit(last.Builds)))
+}
+
+// nothingToBuild says why: nothing is behind, or what is failed with the source it has now.
+func (a *app) nothingToBuild(ctx context.Context, client *apiclient.Client) error {
+	behind, err := api.ModuleBehind.Do(ctx, client, api.None{})
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range behind.Modules {
+		names = append(names, m.Module)
+	}
+	if len(names) == 0 {
+		defer a.printBroken(behind.Broken)
+		return a.show(api.BuildWatchOut{}, func() { fmt.Fprintln(a.stdout, "nothing is behind") })
+	}
+	return &outcome{
+		code: exitPartly, message: "nothing new to build; these failed with the very source they have: " + strings.Join(names, ", "),
+		hints: []string{"correct them and commit; mesh why NAME says what failed", "mesh build --behind --retry builds them once more"},
+	}
 }
 
 func buildExit(builds []api.Build) int {

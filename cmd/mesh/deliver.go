@@ -98,8 +98,11 @@ func (a *app) pushCommand() *cobra.Command {
 		Short: "Send nodes the declaration that follows from their assignments",
 		Long:  "Send nodes the declaration that follows from their assignments. The plan is shown first,\nand exactly that plan is pushed.\n\n" + exitHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if behind == (len(args) > 0) {
-				return usage("say where to push: --behind, or nodes by name, not both")
+			switch {
+			case behind && len(args) > 0:
+				return usage("--behind and nodes by name are different requests; give one")
+			case !behind && len(args) == 0:
+				return usage("say where to push: --behind, or nodes by name")
 			}
 			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
 				return a.push(ctx, client, api.PlanIn{Nodes: args, Behind: behind})

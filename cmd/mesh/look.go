@@ -114,6 +114,7 @@ func (a *app) behindCommand() *cobra.Command {
 }
 
 func (a *app) printBehind(behind api.BehindOut) {
+	defer a.printBroken(behind.Broken)
 	if len(behind.Modules)+len(behind.Nodes) == 0 {
 		fmt.Fprintln(a.stdout, "nothing is behind")
 		return
@@ -129,6 +130,13 @@ func (a *app) printBehind(behind api.BehindOut) {
 		rows = append(rows, []string{n.Node, reasons(n.Reasons)})
 	}
 	table(a.stdout, "no node is behind", []string{"NODE", "WHY"}, rows)
+}
+
+// printBroken names what cannot be behind, because its source cannot be built as it stands.
+func (a *app) printBroken(broken []api.ModuleStatus) {
+	for _, m := range broken {
+		fmt.Fprintf(a.stderr, "%s is %s: %s\n", m.Module, m.State, firstLine(m.Error))
+	}
 }
 
 func (a *app) whyCommand() *cobra.Command {

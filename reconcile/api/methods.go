@@ -144,6 +144,7 @@ type ModuleListOut struct {
 type BehindOut struct {
 	Modules []ModuleStatus `json:"modules"`
 	Nodes   []NodeBehind   `json:"nodes"`
+	Broken  []ModuleStatus `json:"broken,omitempty"` // source invalid or in conflict: cannot be built as it stands
 }
 
 // NodeBehind says why a node is behind.
