@@ -318,6 +318,7 @@ func (in *Installer) push(ctx context.Context, client *apiclient.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	for {
+		waiting := false
 		watched, err := api.DeliveryWatch.Do(ctx, client, api.DeliveryWatchIn{Generations: generations})
 		if err != nil {
 			return err
@@ -326,10 +327,21 @@ func (in *Installer) push(ctx context.Context, client *apiclient.Client) error {
 			continue
 		}
 		for _, node := range watched.Nodes {
+			if node.State == "waiting" { // the host reports within seconds of the controller's start
+				waiting = true
+				continue
+			}
 			if node.State != "applied" {
 				return fmt.Errorf("node %s: %s: %s", node.Node, node.State, node.Message)
 			}
 		}
-		return nil
+		if !waiting {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(300 * time.Millisecond):
+		}
 	}
 }

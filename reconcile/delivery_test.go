@@ -260,3 +260,16 @@ func TestRefusedIsShownAndTriedAgain(t *testing.T) {
 		t.Errorf("pushed again as generation %d", pushed.Generation)
 	}
 }
+
+// A push to a host nobody has heard of says so at once; there is nothing to wait for.
+func TestAPushToASilentHostIsNotWaitedFor(t *testing.T) {
+	m := newMesh(t)
+	do(m, api.NodeAdd, m.machine("n9").keys)
+	m.built(manifest("web", "1", nil))
+	m.assign("web", "n9")
+	pushed := m.push("n9")
+	watched := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n9": pushed.Generation}})
+	if !watched.Done || watched.Nodes[0].State != "waiting" || !strings.Contains(watched.Nodes[0].Message, "never reported") {
+		t.Errorf("watched %+v", watched)
+	}
+}

@@ -65,8 +65,9 @@ func (d *Delivery) watch(ctx context.Context, c *extension.Context, in api.Deliv
 	}
 }
 
-// settled says what became of a generation on a node, and whether that is final. A newer
-// generation that the node has seen settles an older one.
+// settled says what became of a generation on a node, and whether there is anything to wait
+// for: not on a node that is silent. A newer generation that the node has seen settles an
+// older one.
 func (f facts) settled(generation int64, now time.Time) (api.NodePush, bool) {
 	push := api.NodePush{Node: f.name, Generation: generation, State: "waiting", Blocked: f.blocked}
 	if f.heard {
@@ -74,8 +75,8 @@ func (f facts) settled(generation int64, now time.Time) (api.NodePush, bool) {
 	}
 	switch {
 	case !f.heard:
-		push.Message = "its host has never reported"
-		return push, false
+		push.Message = "its host has never reported; it takes what was pushed when it does"
+		return push, true
 	case f.report.Refused == generation:
 		push.State, push.Message = StateRefused, f.report.Cause
 		return push, true
@@ -89,7 +90,8 @@ func (f facts) settled(generation int64, now time.Time) (api.NodePush, bool) {
 		push.State, push.Message = f.report.Outcome, f.report.Cause
 		return push, true
 	case now.Sub(f.received) > SilentAfter:
-		push.Message = "last heard " + f.received.UTC().Format(time.RFC3339)
+		push.Message = "its host is silent, last heard " + f.received.UTC().Format(time.RFC3339) + "; it takes what was pushed when it is back"
+		return push, true
 	case f.report.Seen < generation:
 		push.Message = "sent, and not seen by its host yet"
 	default:

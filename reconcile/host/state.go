@@ -81,7 +81,7 @@ func loadState(layout Layout) (state, error) {
 	var s state
 	err := readJSON(layout.state(stateFile), &s)
 	if err != nil {
-		s = state{Sequence: time.Now().Unix()}
+		s = state{Sequence: time.Now().UnixMicro()}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
