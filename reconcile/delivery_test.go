@@ -8,6 +8,17 @@ import (
 	"github.com/mesh-control/mesh/schema"
 )
 
+// told is node n1 with module web pushed to it, and the declaration it took from its queue.
+func (m *mesh) told() (*machine, schema.Declaration) {
+	m.t.Helper()
+	n := m.node("n1")
+	n.listen()
+	m.built(manifest("web", "1", nil))
+	m.assign("web", "n1")
+	m.push("n1")
+	return n, n.next()
+}
+
 func TestS1_077_BuiltIsNotReportedAsDelivered(t *testing.T) {
 	m := newMesh(t)
 	n := m.node("n1")
@@ -152,12 +163,7 @@ func TestOnlyTheNewestDeclarationReachesAHostThatWasAway(t *testing.T) {
 // A queue is not the record: what it lost is sent again until the node has seen it.
 func TestALostDeclarationIsSentAgain(t *testing.T) {
 	m := newMesh(t)
-	n := m.node("n1")
-	n.listen()
-	m.built(manifest("web", "1", nil))
-	m.assign("web", "n1")
-	m.push("n1")
-	lost := n.next() // taken from the queue and forgotten
+	n, lost := m.told() // taken from the queue and forgotten
 	until(t, "the sweep finds it", func() bool {
 		_, err := m.pool.Exec(t.Context(), `UPDATE mesh.declarations SET published_at = published_at - interval '1 hour'`)
 		if err != nil {
@@ -213,12 +219,7 @@ func seen(m *mesh, node string) (generation int64) {
 
 func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 	m := newMesh(t)
-	n := m.node("n1")
-	n.listen()
-	m.built(manifest("web", "1", nil))
-	m.assign("web", "n1")
-	m.push("n1")
-	d := n.next()
+	n, d := m.told()
 	n.report(func(r *schema.Report) { r.Seen, r.Outcome, r.Cause = d.Generation, "failed", "web/run: exit 1" })
 	watch := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n1": d.Generation}})
 	until(t, "the failure is seen", func() bool {
@@ -240,12 +241,7 @@ func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 // apart from "sent", and pushing again means trying again.
 func TestRefusedIsShownAndTriedAgain(t *testing.T) {
 	m := newMesh(t)
-	n := m.node("n1")
-	n.listen()
-	m.built(manifest("web", "1", nil))
-	m.assign("web", "n1")
-	m.push("n1")
-	first := n.next()
+	n, first := m.told()
 	n.report(func(r *schema.Report) {
 		r.Outcome, r.Cause, r.Refused = "refused", "no field of that name", first.Generation
 	})

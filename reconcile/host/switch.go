@@ -105,17 +105,11 @@ func (p *pass) replaceContainer(ctx context.Context, w Wanted, current engine.Co
 // remakeContainer makes a container of the same definition anew, and starts it: an engine that
 // was killed may know a container that it can never start again.
 func (p *pass) remakeContainer(ctx context.Context, w Wanted, id string) (string, error) {
-	definition, err := p.definition(w)
-	if err != nil {
-		return id, err
-	}
 	if err := p.engine.Remove(ctx, id); err != nil {
 		return id, err
 	}
-	if id, err = p.engine.Create(ctx, definition); err != nil {
-		return "", err
-	}
-	if err := p.engine.Rename(ctx, id, engine.Name(p.cfg.Node, w.ID)); err != nil {
+	id, err := p.replaceContainer(ctx, w, engine.Container{}, false)
+	if err != nil {
 		return id, err
 	}
 	return id, p.engine.Start(ctx, id)
