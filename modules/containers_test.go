@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/mesh-control/mesh/internal/carried"
+	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
@@ -34,17 +35,10 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, engine: os.Getenv("MESH_TEST_DOCKER"), root: t.TempDir()}
-	if n.engine == "" {
-		n.engine = "unix:///var/run/docker.sock"
-	}
-	out, err := n.try("network", "inspect", "bridge", "-f", "{{(index .IPAM.Config 0).Gateway}}")
-	if err != nil {
-		t.Skipf("no container engine: %v: %s", err, out)
-	}
-	n.address = strings.TrimSpace(out)
+	n := &node{t: t, engine: testenv.Engine(t), address: testenv.BridgeAddress(t), root: t.TempDir()}
 	store := registrytest.Start(t)
 	n.client = store.Client(t)
+	var err error
 	if n.proxy, err = registry.NewProxy("127.0.0.1:0", nil); err != nil {
 		t.Fatal(err)
 	}

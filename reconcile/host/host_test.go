@@ -95,7 +95,7 @@ func newNode(t *testing.T) *node {
 	check(t, err)
 	n.engine, err = engine.Open(n.config.Engine)
 	check(t, err)
-	n.image = n.pushApp()
+	n.image = n.pushApp("modules/app/app")
 	n.open()
 	t.Cleanup(n.end)
 	return n
@@ -134,12 +134,13 @@ func (n *node) end() {
 		n.t.Errorf("dismantle: %v", err)
 	}
 	n.close()
-	_ = n.engine.RemoveImage(context.Background(), n.pulled())
+	_ = n.engine.RemoveImage(context.Background(), n.pulled(n.image))
 	_ = n.engine.Close()
 }
 
-func (n *node) pulled() string {
-	return "127.0.0.1:" + strconv.Itoa(n.config.ProxyPort) + "/" + strings.TrimPrefix(n.image, schema.RegistryName+"/")
+// pulled is what the engine calls an image of the mesh's registry.
+func (n *node) pulled(image string) string {
+	return "127.0.0.1:" + strconv.Itoa(n.config.ProxyPort) + "/" + strings.TrimPrefix(image, schema.RegistryName+"/")
 }
 
 type logWriter struct{ t *testing.T }
@@ -200,7 +201,7 @@ func tarOf(t testing.TB, files map[string]string) []byte {
 	return out.Bytes()
 }
 
-func (n *node) pushApp() string {
+func (n *node) pushApp(repository string) string {
 	n.t.Helper()
 	program, err := app()
 	if err != nil {
@@ -214,9 +215,9 @@ func (n *node) pushApp() string {
 		Layer: file, Digest: schema.Digest(data), Size: int64(len(data)), Platform: "linux/amd64", Entrypoint: []string{"/app"},
 	})
 	check(n.t, err)
-	image, err := n.client.PushImageLayout(context.Background(), "modules/app/app", layout)
+	image, err := n.client.PushImageLayout(context.Background(), repository, layout)
 	check(n.t, err)
-	return schema.RegistryName + "/modules/app/app@" + image.Digest
+	return schema.RegistryName + "/" + repository + "@" + image.Digest
 }
 
 // pushArchive puts a tar into the registry and gives source and digest.

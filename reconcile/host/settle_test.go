@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +105,7 @@ func TestForeignThingsAreRefusedByNameAndLeft(t *testing.T) {
 	n.mustApply(schema.Resource{ID: "m/first", Type: schema.TypeContainer, Image: n.image, Command: []string{"run"}})
 	name := engine.Name(n.name, "m/c")
 	created, err := cli.ContainerCreate(context.Background(), client.ContainerCreateOptions{
-		Name: name, Config: &container.Config{Image: n.pulled(), Cmd: []string{"run"}},
+		Name: name, Config: &container.Config{Image: n.pulled(n.image), Cmd: []string{"run"}},
 	})
 	check(t, err)
 	t.Cleanup(func() { _ = n.engine.Remove(context.Background(), created.ID) })
@@ -393,5 +396,30 @@ func TestTwoHostsOnOneDirectory(t *testing.T) {
 	n := newNode(t)
 	if _, err := host.Open(n.config, n.layout, testLog(t)); !errors.Is(err, host.ErrRunning) {
 		t.Errorf("a second host: %v", err)
+	}
+}
+
+// An engine's images are pruned by others too: what was staged may be gone when its turn comes.
+func TestImagePrunedBetweenStagingAndCreationIsPulledAgain(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	pruned := n.pushApp("modules/app/pruned")
+	t.Cleanup(func() { _ = n.engine.RemoveImage(context.Background(), n.pulled(pruned)) })
+	removed := make(chan error, 1)
+	prune := sync.OnceFunc(func() {
+		removed <- n.engine.RemoveImage(context.Background(), n.pulled(pruned))
+	})
+	health := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { prune() }))
+	t.Cleanup(health.Close)
+	n.mustApply(
+		schema.Resource{
+			ID: "m/first", Type: schema.TypeContainer, Image: n.image, Command: []string{"run"},
+			Health: &schema.Health{HTTP: health.URL, Window: 3},
+		},
+		schema.Resource{ID: "m/second", Type: schema.TypeContainer, Image: pruned, Command: []string{"run"}, After: []string{"m/first"}},
+	)
+	check(t, <-removed)
+	if second := n.container("m/second"); !second.Running() {
+		t.Errorf("the second container: %+v", second)
 	}
 }

@@ -75,11 +75,7 @@ func (p *pass) switchContainer(ctx context.Context, step Step, w Wanted) error {
 // replaceContainer makes the new container, sets the old one aside and puts the new one in
 // its place, not started. What is in its place and has never proved itself is not kept.
 func (p *pass) replaceContainer(ctx context.Context, w Wanted, current engine.Container, exists bool) (string, error) {
-	definition, err := p.definition(w)
-	if err != nil {
-		return "", err
-	}
-	id, err := p.engine.Create(ctx, definition)
+	id, err := p.createContainer(ctx, w)
 	if err != nil {
 		return "", err
 	}
@@ -100,6 +96,24 @@ func (p *pass) replaceContainer(ctx context.Context, w Wanted, current engine.Co
 		err = p.engine.Rename(ctx, id, engine.Name(p.cfg.Node, w.ID))
 	}
 	return id, err
+}
+
+// createContainer makes a container that is not started. Its image was staged, but the pass may
+// have been proving others for minutes since, and somebody may have pruned the engine's images.
+func (p *pass) createContainer(ctx context.Context, w Wanted) (string, error) {
+	definition, err := p.definition(w)
+	if err != nil {
+		return "", err
+	}
+	id, err := p.engine.Create(ctx, definition)
+	if !errors.Is(err, engine.ErrNotFound) {
+		return id, err
+	}
+	p.log.Warn("the engine has lost an image; it is pulled again", "resource", w.ID, "error", err)
+	if err := p.stageImage(ctx, w); err != nil {
+		return "", err
+	}
+	return p.engine.Create(ctx, definition)
 }
 
 // remakeContainer makes a container of the same definition anew, and starts it: an engine that
