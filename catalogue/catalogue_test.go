@@ -21,14 +21,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Run(m) }
 
-var migrated = testenv.Template{Prepare: func(ctx context.Context, url string) error {
-	pool, err := store.Open(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return catalogue.Migrate(ctx, pool)
-}}
+var migrated = testenv.Migrated(catalogue.Migrate)
 
 // running is a catalogue at work on a database of its own.
 type running struct {

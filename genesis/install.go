@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/mesh-control/mesh/internal/foundation"
 )
 
 // Installer raises one mesh on this machine.
@@ -60,7 +62,10 @@ func (in *Installer) preflight(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if in.Address == "" {
-		in.Address = bridgeAddress()
+		var ok bool
+		if in.Address, ok = foundation.BridgeAddress(); !ok {
+			in.Address = "127.0.0.1"
+		}
 	}
 	if net.ParseIP(in.Address) == nil {
 		problems = append(problems, fmt.Errorf("the address %q is not an IP address; give one with --address", in.Address))
@@ -108,27 +113,6 @@ func reachable(dir string) error {
 			return nil
 		}
 	}
-}
-
-// bridgeAddress is the address of the engine's bridge, which containers and the machine
-// itself both reach; without one the loopback address.
-func bridgeAddress() string {
-	for _, name := range []string{"docker0", "podman0", "cni-podman0"} {
-		bridge, err := net.InterfaceByName(name)
-		if err != nil {
-			continue
-		}
-		addresses, err := bridge.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, address := range addresses {
-			if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil {
-				return network.IP.String()
-			}
-		}
-	}
-	return "127.0.0.1"
 }
 
 func (in *Installer) makeKeys(context.Context) (string, error) {

@@ -69,7 +69,7 @@ func (n *node) docker(args ...string) string {
 // bundle makes the image of a Go module's program and gives how the engine pulls it.
 func (n *node) bundle(repository, dir string) string {
 	n.t.Helper()
-	program, err := os.ReadFile(compiled(n.t, dir))
+	program, err := os.ReadFile(testenv.Program(n.t, dir))
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package modules_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,46 +22,7 @@ import (
 	"github.com/mesh-control/mesh/schema"
 )
 
-// programs are compiled once, into a directory that goes with the test binary.
-var programs struct {
-	dir  string
-	mu   sync.Mutex
-	made map[string]string
-}
-
-type tidied struct{ inner *testing.M }
-
-func (m tidied) Run() int {
-	dir, err := os.MkdirTemp("", "mesh-modules-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	programs.dir, programs.made = dir, map[string]string{}
-	return m.inner.Run()
-}
-
-func TestMain(m *testing.M) { testenv.Run(tidied{m}, registrytest.Leaks()) }
-
-// compiled gives the program of a Go module beside this one, compiled as a builder does.
-func compiled(t *testing.T, dir string) string {
-	t.Helper()
-	programs.mu.Lock()
-	defer programs.mu.Unlock()
-	if program, ok := programs.made[dir]; ok {
-		return program
-	}
-	program := filepath.Join(programs.dir, filepath.Base(dir))
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, ".")
-	build.Dir = dir
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("compile %s: %v\n%s", dir, err, out)
-	}
-	programs.made[dir] = program
-	return program
-}
+func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
 
 // provisioner is the module's own program, run against a real server. One at a time: each
 // takes the roles of every other for withdrawn.
@@ -70,24 +30,7 @@ type provisioner struct {
 	t      *testing.T
 	server *url.URL
 	grants string
-	log    *safeBuffer
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	log    *testenv.Buffer
 }
 
 // startProvisioner runs it against address, or against the server itself.
@@ -97,7 +40,7 @@ func startProvisioner(t *testing.T, address string) *provisioner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &provisioner{t: t, server: server, grants: t.TempDir(), log: &safeBuffer{}}
+	p := &provisioner{t: t, server: server, grants: t.TempDir(), log: &testenv.Buffer{}}
 	if address == "" {
 		address = server.Host
 	}
@@ -110,7 +53,7 @@ func startProvisioner(t *testing.T, address string) *provisioner {
 	if err := os.WriteFile(filepath.Join(secrets, "superuser"), []byte(password), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program := exec.Command(compiled(t, "postgres/provisioner"),
+	program := exec.Command(testenv.Program(t, "postgres/provisioner"),
 		"--host", host, "--port", port, "--user", server.User.Username(), "--interval", "100ms",
 		"--password-file", filepath.Join(secrets, "superuser"), "--grants", p.grants)
 	program.Stderr = p.log

@@ -16,9 +16,9 @@ func TestS1_008_AssigningWithoutTheCapabilityIsRefused(t *testing.T) {
 	n := m.node("n1")
 	m.built(manifest("builder", "1", func(m *schema.Manifest) { m.Capabilities = []string{"container-runtime"} }))
 	refused(m, api.AssignmentAdd, api.AssignIn{Module: "builder", Node: "n1"}, api.CodeConflict, "container-runtime", "builder", "n1")
-	n.report(func(r *schema.Report) { r.Capabilities = []string{"container-runtime"} })
+	n.Report(func(r *schema.Report) { r.Capabilities = []string{"container-runtime"} })
 	until(t, "the node's capabilities are known", func() bool {
-		return slices.Contains(do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.Capabilities, "container-runtime")
+		return slices.Contains(m.Node("n1").Capabilities, "container-runtime")
 	})
 	m.assign("builder", "n1")
 }
@@ -69,10 +69,10 @@ func TestAssignmentsAreCheckedAndBringWhatTheyRequire(t *testing.T) {
 func TestASecondMachineUnderAKnownNameIsRefused(t *testing.T) {
 	m := newMesh(t)
 	one := m.node("n1")
-	do(m, api.NodeAdd, one.keys) // the same machine again
-	refused(m, api.NodeAdd, m.machine("n1").keys, api.CodeConflict, "n1", "mesh node forget n1")
+	do(m, api.NodeAdd, one.Keys) // the same machine again
+	refused(m, api.NodeAdd, m.Machine("n1").Keys, api.CodeConflict, "n1", "mesh node forget n1")
 	do(m, api.NodeLabel, api.NodeLabelIn{Node: "n1", Labels: map[string]string{"rack": "a"}})
-	if labels := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.Labels; labels["rack"] != "a" {
+	if labels := m.Node("n1").Labels; labels["rack"] != "a" {
 		t.Errorf("labels %v", labels)
 	}
 	do(m, api.NodeForget, api.NodeRef{Node: "n1"})

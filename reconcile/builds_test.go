@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,68 +11,18 @@ import (
 
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/internal/bus"
-	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/reconciletest"
 	"github.com/mesh-control/mesh/schema"
 )
 
-// source records a module's source as the catalogue does.
-func (m *mesh) source(module, version string) {
+// builder plays a builder that says it clones, and answers jobs with what answer makes of them.
+func (m *mesh) builder(node string, answer func(schema.Job) *schema.Result) *reconciletest.Builder {
 	m.t.Helper()
-	document, err := json.Marshal(schema.Module{Name: module})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	_, err = m.pool.Exec(m.t.Context(), `
-WITH repository AS (
-  INSERT INTO catalogue.repositories (url, ref) VALUES ($1, '') ON CONFLICT (url) DO UPDATE SET url = excluded.url RETURNING id)
-INSERT INTO catalogue.sources (module, holder, repository_id, path, commit, tree, blob, document, state, seen_at)
-SELECT $2, true, id, $3, $4, $5, '', $6, 'ok', now() FROM repository
-ON CONFLICT (module) WHERE holder DO UPDATE SET commit = excluded.commit, tree = excluded.tree`,
-		repository, module, "modules/"+module, hex40(module+version), hex40("tree"+module+version), document)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func current(m *schema.Manifest) { m.Recipe = recipe.For(&schema.Module{Name: m.Module}, nil) }
-
-// builder plays a builder: it answers jobs with what answer makes of them.
-func (m *mesh) builder(node string, answer func(schema.Job) *schema.Result) *bus.Conn {
-	m.t.Helper()
-	password := hex40(node + m.t.Name())
-	if err := m.admin.PutAccount(m.t.Context(), bus.BuilderAccount(node, password)); err != nil {
-		m.t.Fatal(err)
-	}
-	conn := m.dial(bus.BuilderName(node), password)
-	ctx, cancel := context.WithCancel(m.t.Context())
-	var done sync.WaitGroup
-	m.t.Cleanup(func() { cancel(); done.Wait() })
-	done.Go(func() {
-		_ = conn.Consume(ctx, bus.Builds, 1, func(ctx context.Context, d bus.Delivery) error {
-			job, err := schema.ParseJob("job", d.Body)
-			if err != nil {
-				m.t.Errorf("job: %v", err)
-				return nil
-			}
-			m.progress(ctx, conn, job.ID, "cloning "+job.Path)
-			if r := answer(*job); r != nil {
-				m.answer(ctx, conn, *r)
-			}
-			return nil
-		})
+	return m.Builder(node, func(work reconciletest.Work) *schema.Result {
+		work.Say(schema.PhaseClone, "cloning "+work.Path)
+		return answer(work.Job)
 	})
-	return conn
-}
-
-func (m *mesh) progress(ctx context.Context, conn *bus.Conn, id, line string) {
-	body, _ := json.Marshal(schema.Progress{ID: id, Phase: schema.PhaseClone, Line: line, Builder: "b", At: fixedClock})
-	m.publish(ctx, conn, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildProgress(id), CorrelationID: id, Body: body})
-}
-
-func (m *mesh) answer(ctx context.Context, conn *bus.Conn, r schema.Result) {
-	body, _ := json.Marshal(r)
-	m.publish(ctx, conn, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildResult, CorrelationID: r.ID, Body: body})
 }
 
 // ok answers a job with a manifest of the version.
@@ -81,7 +30,6 @@ func ok(version string) func(schema.Job) *schema.Result {
 	return func(job schema.Job) *schema.Result {
 		name := strings.TrimPrefix(job.Path, "modules/")
 		r := result(manifest(name, version, current))
-		r.ID = job.ID
 		return &r
 	}
 }
@@ -122,10 +70,10 @@ func TestS1_068_BuildBehindBuildsWhatIsBehindAndNoOther(t *testing.T) {
 	for i := range 10 {
 		name := fmt.Sprintf("m%d", i)
 		m.built(manifest(name, "1", current))
-		m.source(name, "1")
+		m.Source(name, "1")
 	}
 	for _, name := range []string{"m2", "m5", "m7"} {
-		m.source(name, "2")
+		m.Source(name, "2")
 	}
 	var behind []string
 	for _, module := range do(m, api.ModuleBehind, api.None{}).Modules {
@@ -169,7 +117,7 @@ func TestS1_068_BuildBehindBuildsWhatIsBehindAndNoOther(t *testing.T) {
 
 func TestS1_070_BehindTogetherWithARepositoryIsRefused(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	refused(m, api.BuildRequest, api.BuildRequestIn{Behind: true, Repository: repository}, api.CodeInvalidInput, "--behind")
 	if builds := do(m, api.BuildList, api.BuildListIn{}).Builds; len(builds) != 0 {
 		t.Errorf("builds %v", builds)
@@ -178,8 +126,8 @@ func TestS1_070_BehindTogetherWithARepositoryIsRefused(t *testing.T) {
 
 func TestS1_071_NamingRepositoryAndPathBuildsThatAlone(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
-	m.source("api", "1")
+	m.Source("web", "1")
+	m.Source("api", "1")
 	m.builder("n1", ok("1"))
 	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: repository, Path: "modules/web"})
 	if ended := m.ended(out.Builds); len(ended) != 1 || ended[0].State != "built" || ended[0].Module != "web" {
@@ -196,8 +144,8 @@ func TestS1_071_NamingRepositoryAndPathBuildsThatAlone(t *testing.T) {
 
 func TestS1_082_EveryResultIsKept(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
-	m.source("bad", "1")
+	m.Source("web", "1")
+	m.Source("bad", "1")
 	m.builder("n1", func(job schema.Job) *schema.Result {
 		if job.Path == "modules/bad" {
 			return failed(job, "no such base image")
@@ -205,8 +153,8 @@ func TestS1_082_EveryResultIsKept(t *testing.T) {
 		return ok("1")(job)
 	})
 	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
-	m.stop()
-	m.start()
+	m.Stop()
+	m.Start()
 	states := map[string]string{}
 	for _, build := range do(m, api.BuildList, api.BuildListIn{}).Builds {
 		states[build.Module] = build.State
@@ -231,27 +179,27 @@ func TestS1_083_FailureBeforeTheModuleIsKnownKeepsTheRepository(t *testing.T) {
 
 func TestS1_084_RecordingIsIdempotentOnTheCorrelation(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
-	conn := m.builder("n1", func(schema.Job) *schema.Result { return nil })
+	m.Source("web", "1")
+	builder := m.builder("n1", func(schema.Job) *schema.Result { return nil })
 	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
 	r := result(manifest("web", "1", current))
 	r.ID = id
 	var sent sync.WaitGroup
 	for range 5 {
-		sent.Go(func() { m.answer(t.Context(), conn, r) })
+		sent.Go(func() { builder.Answer(r) })
 	}
 	sent.Wait()
 	until(t, "the first is taken", func() bool { return do(m, api.BuildList, api.BuildListIn{}).Builds[0].State == "built" })
 	late := *failed(schema.Job{ID: id, Repository: r.Repository, Path: r.Path}, "late")
-	m.answer(t.Context(), conn, late)
+	builder.Answer(late)
 	builds := do(m, api.BuildList, api.BuildListIn{}).Builds
 	until(t, "all six are taken", func() bool {
-		state, err := conn0(m).Inspect(t.Context(), bus.BuildResults)
+		state, err := m.AdminConn().Inspect(t.Context(), bus.BuildResults)
 		builds = do(m, api.BuildList, api.BuildListIn{}).Builds
 		return err == nil && state.Ready == 0 && builds[0].State != "queued" && builds[0].State != "running"
 	})
 	var events int
-	if err := m.pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.outbox WHERE type = 'build.published'`).Scan(&events); err != nil {
+	if err := m.Pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.outbox WHERE type = 'build.published'`).Scan(&events); err != nil {
 		t.Fatal(err)
 	}
 	if len(builds) != 1 || builds[0].State != "built" || events != 1 {
@@ -259,35 +207,28 @@ func TestS1_084_RecordingIsIdempotentOnTheCorrelation(t *testing.T) {
 	}
 }
 
-// conn0 is a connection of the administrator's.
-func conn0(m *mesh) *bus.Conn {
-	conn := bus.Dial(m.t.Context(), m.config.Broker)
-	m.t.Cleanup(conn.Close)
-	return conn
-}
-
 func TestForgedResultsAreRefusedAndRecorded(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
-	m.source("controller", "1")
+	m.Source("web", "1")
+	m.Source("controller", "1")
 	m.built(manifest("controller", "1", current))
-	conn := m.builder("n1", func(schema.Job) *schema.Result { return nil })
+	builder := m.builder("n1", func(schema.Job) *schema.Result { return nil })
 	id := do(m, api.BuildRequest, api.BuildRequestIn{Modules: []string{"web"}}).Builds[0].ID
 
 	unasked := result(manifest("web", "1", current)) // of a build nobody asked for
-	m.answer(t.Context(), conn, unasked)
+	builder.Answer(unasked)
 	elsewhere := result(manifest("controller", "9", current)) // of another module's place
 	elsewhere.ID = id
-	m.answer(t.Context(), conn, elsewhere)
+	builder.Answer(elsewhere)
 	posing := result(manifest("web", "1", func(m *schema.Manifest) { // another module's name at the right place
 		current(m)
 		m.Module = "controller"
 	}))
 	posing.ID, posing.Module = id, "web"
-	m.answer(t.Context(), conn, posing)
+	builder.Answer(posing)
 	until(t, "all three are refused", func() bool {
 		var count int
-		err := m.pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.refused_messages WHERE queue = 'build-results' AND user_id = 'builder.n1'`).Scan(&count)
+		err := m.Pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.refused_messages WHERE queue = 'build-results' AND user_id = 'builder.n1'`).Scan(&count)
 		return err == nil && count == 3
 	})
 	if build := do(m, api.BuildShow, api.BuildShowIn{ID: id}).Build; !build.Ended.IsZero() {
@@ -303,14 +244,13 @@ func TestForgedResultsAreRefusedAndRecorded(t *testing.T) {
 // A name belongs to the place that holds it, whoever builds another place with that name.
 func TestABuiltNameDoesNotTakeTheHoldersPlace(t *testing.T) {
 	m := newMesh(t)
-	m.source("controller", "1")
+	m.Source("controller", "1")
 	m.built(manifest("controller", "1", current))
 	m.builder("n1", func(job schema.Job) *schema.Result {
 		r := result(manifest("controller", "9", func(m *schema.Manifest) {
 			current(m)
 			m.Source.Repository, m.Source.Path = job.Repository, job.Path
 		}))
-		r.ID = job.ID
 		return &r
 	})
 	out := do(m, api.BuildRequest, api.BuildRequestIn{Repository: "https://elsewhere.example/evil.git", Path: "x"})
@@ -326,7 +266,7 @@ func TestABuiltNameDoesNotTakeTheHoldersPlace(t *testing.T) {
 
 func TestWatchShowsProgressAndConsumers(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	out := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true})
 	if out.Consumers != 0 {
 		t.Errorf("%d builders take work, and there is none", out.Consumers)
@@ -359,17 +299,17 @@ func TestWatchShowsProgressAndConsumers(t *testing.T) {
 // The queue is not the record: a job it lost is asked for again.
 func TestALostJobIsAskedForAgain(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
 	until(t, "the job is with the broker", func() bool {
 		var published bool
-		err := m.pool.QueryRow(t.Context(), `SELECT published_at IS NOT NULL FROM mesh.builds WHERE id = $1`, id).Scan(&published)
+		err := m.Pool.QueryRow(t.Context(), `SELECT published_at IS NOT NULL FROM mesh.builds WHERE id = $1`, id).Scan(&published)
 		return err == nil && published
 	})
 	// A builder takes it and is lost with it: acknowledged, and no result.
 	taken := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	conn := conn0(m)
+	conn := m.AdminConn()
 	var done sync.WaitGroup
 	done.Go(func() {
 		_ = conn.Consume(ctx, bus.Builds, 1, func(context.Context, bus.Delivery) error { taken <- struct{}{}; return nil })
@@ -384,7 +324,7 @@ func TestALostJobIsAskedForAgain(t *testing.T) {
 			`UPDATE mesh.builds SET published_at = published_at - interval '1 hour' WHERE outcome = ''`,
 			`UPDATE mesh.work SET due = mesh.mesh_now() WHERE kind = 'build.sweep'`,
 		} {
-			if _, err := m.pool.Exec(t.Context(), sql); err != nil {
+			if _, err := m.Pool.Exec(t.Context(), sql); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -402,13 +342,9 @@ func TestALostJobIsAskedForAgain(t *testing.T) {
 
 func TestS1_045_AJobThatNoBuilderSurvivesEndsAsFailed(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	id := do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds[0].ID
-	password := hex40(t.Name())
-	if err := m.admin.PutAccount(t.Context(), bus.BuilderAccount("n1", password)); err != nil {
-		t.Fatal(err)
-	}
-	conn := m.dial("builder.n1", password)
+	conn := m.Dial("n1", bus.BuilderAccount)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var done sync.WaitGroup
@@ -427,7 +363,7 @@ func TestS1_028_ABuildHappensOnce(t *testing.T) {
 	m := newMesh(t)
 	n := m.node("n1")
 	n.listen()
-	m.source("web", "1")
+	m.Source("web", "1")
 	var jobs int
 	var mu sync.Mutex
 	m.builder("n2", func(job schema.Job) *schema.Result {
@@ -439,12 +375,12 @@ func TestS1_028_ABuildHappensOnce(t *testing.T) {
 	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
 	m.assign("web", "n1")
 	for range 10 {
-		m.recompose("n1")
+		m.Recompose("n1")
 		m.push("n1")
 	}
 	n.applied(n.next())
-	m.stop()
-	m.start()
+	m.Stop()
+	m.Start()
 	for _, kind := range []string{"build.sweep", "node.compose", "node.deliver"} {
 		if _, err := m.Host.Tick(t.Context(), kind); err != nil {
 			t.Fatal(err)
@@ -463,7 +399,7 @@ func TestS1_029_NoDeclarationRemembersABuild(t *testing.T) {
 	m.built(manifest("builder", "1", nil))
 	m.assign("builder", "n1")
 	before := m.plan("n1").Hash
-	m.source("web", "1")
+	m.Source("web", "1")
 	m.builder("n1", ok("1"))
 	m.ended(do(m, api.BuildRequest, api.BuildRequestIn{Behind: true}).Builds)
 	if after := m.plan("n1").Hash; after != before {

@@ -32,11 +32,11 @@ func TestS1_077_BuiltIsNotReportedAsDelivered(t *testing.T) {
 	if !has(first, "web/run") || first.Generation != 1 || first.Epoch != 1 {
 		t.Fatalf("declaration %+v", first)
 	}
-	if state := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.State; state != "pushed" {
+	if state := m.Node("n1").State; state != "pushed" {
 		t.Errorf("sent is not applied: state %s", state)
 	}
 	n.applied(first)
-	node := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node
+	node := m.Node("n1")
 	if node.State != "applied" || len(node.Reasons) != 0 {
 		t.Fatalf("node %+v", node)
 	}
@@ -44,7 +44,7 @@ func TestS1_077_BuiltIsNotReportedAsDelivered(t *testing.T) {
 
 	m.built(manifest("web", "2", nil))
 	m.plan("n1") // waits for the composition
-	node = do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node
+	node = m.Node("n1")
 	if node.State != "behind" || node.Pushed != 1 || node.Modules[0].Running != old || node.Modules[0].Declared == old || node.Modules[0].State != "behind" {
 		t.Errorf("between build and push: %+v", node)
 	}
@@ -75,7 +75,7 @@ func TestS1_069_PushBehindTouchesOnlyNodesThatAreBehind(t *testing.T) {
 	m.built(manifest("web", "1", nil))
 	m.assign("web", "n1")
 	for _, n := range []*machine{one, two} {
-		m.push(n.name)
+		m.push(n.Name)
 		n.applied(n.next())
 	}
 	m.assign("web", "n2")
@@ -106,7 +106,7 @@ func TestS2_196_GenerationGrowsOnlyWithTheHash(t *testing.T) {
 	m.push("n1")
 	n.applied(n.next())
 	for range 100 {
-		m.recompose("n1")
+		m.Recompose("n1")
 		if now := m.plan("n1").Hash; now != hash {
 			t.Fatalf("composing again changed the hash from %s to %s", hash, now)
 		}
@@ -128,7 +128,7 @@ func TestPushIsOfThePlanThatWasShown(t *testing.T) {
 	if out.Nodes[0].State != "conflict" {
 		t.Errorf("a plan that no longer holds was pushed: %+v", out.Nodes[0])
 	}
-	if node := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node; node.Pushed != 0 {
+	if node := m.Node("n1"); node.Pushed != 0 {
 		t.Errorf("generation %d was allotted", node.Pushed)
 	}
 }
@@ -142,7 +142,7 @@ func TestOnlyTheNewestDeclarationReachesAHostThatWasAway(t *testing.T) {
 	published := func(generation int64) func() bool {
 		return func() bool {
 			var done bool
-			err := m.pool.QueryRow(t.Context(), `SELECT published_at IS NOT NULL FROM mesh.declarations WHERE node = 'n1' AND generation = $1`, generation).Scan(&done)
+			err := m.Pool.QueryRow(t.Context(), `SELECT published_at IS NOT NULL FROM mesh.declarations WHERE node = 'n1' AND generation = $1`, generation).Scan(&done)
 			return err == nil && done
 		}
 	}
@@ -165,11 +165,11 @@ func TestALostDeclarationIsSentAgain(t *testing.T) {
 	m := newMesh(t)
 	n, lost := m.told() // taken from the queue and forgotten
 	until(t, "the sweep finds it", func() bool {
-		_, err := m.pool.Exec(t.Context(), `UPDATE mesh.declarations SET published_at = published_at - interval '1 hour'`)
+		_, err := m.Pool.Exec(t.Context(), `UPDATE mesh.declarations SET published_at = published_at - interval '1 hour'`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = m.pool.Exec(t.Context(), `UPDATE mesh.work SET due = mesh.mesh_now() WHERE kind = 'node.deliver-sweep'`)
+		_, err = m.Pool.Exec(t.Context(), `UPDATE mesh.work SET due = mesh.mesh_now() WHERE kind = 'node.deliver-sweep'`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,23 +186,23 @@ func TestReportsAreBelievedFromTheirOwnNodeOnly(t *testing.T) {
 	// Under its own key, speaking of another.
 	forged := schema.Report{Schema: 1, Node: "n2", Epoch: 9, Sequence: 99, Seen: 7, Applied: 7, Resources: []schema.ResourceStatus{}, Capabilities: []string{},
 		Agent: schema.Agent{Version: "x", Schema: 1, Platform: "linux/amd64", Clock: fixedClock}}
-	one.send("n1", forged)
+	one.Send(forged)
 	until(t, "the forged report is recorded as refused", func() bool {
 		var count int
-		err := m.pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.refused_messages WHERE user_id = 'node.n1'`).Scan(&count)
+		err := m.Pool.QueryRow(t.Context(), `SELECT count(*) FROM mesh.refused_messages WHERE user_id = 'node.n1'`).Scan(&count)
 		return err == nil && count == 1
 	})
-	if node := do(m, api.NodeShow, api.NodeRef{Node: "n2"}).Node; node.Applied != 0 {
+	if node := m.Node("n2"); node.Applied != 0 {
 		t.Errorf("a forged report was believed: %+v", node)
 	}
 	// A late one changes nothing.
-	two.sequence = 10
-	two.report(func(r *schema.Report) { r.Seen = 5 })
+	two.Sequence = 10
+	two.Report(func(r *schema.Report) { r.Seen = 5 })
 	until(t, "the report is stored", func() bool { return seen(m, "n2") == 5 })
-	two.sequence = 3
-	two.report(func(r *schema.Report) { r.Seen = 4 })
-	two.sequence = 20
-	two.report(func(r *schema.Report) { r.Seen = 6 })
+	two.Sequence = 3
+	two.Report(func(r *schema.Report) { r.Seen = 4 })
+	two.Sequence = 20
+	two.Report(func(r *schema.Report) { r.Seen = 6 })
 	until(t, "the newer report is stored", func() bool { now := seen(m, "n2"); return now != 5 })
 	if now := seen(m, "n2"); now != 6 {
 		t.Errorf("a late report was believed: seen %d", now)
@@ -211,7 +211,7 @@ func TestReportsAreBelievedFromTheirOwnNodeOnly(t *testing.T) {
 
 func seen(m *mesh, node string) (generation int64) {
 	m.t.Helper()
-	if err := m.pool.QueryRow(m.t.Context(), `SELECT seen FROM mesh.reports WHERE node = $1`, node).Scan(&generation); err != nil {
+	if err := m.Pool.QueryRow(m.t.Context(), `SELECT seen FROM mesh.reports WHERE node = $1`, node).Scan(&generation); err != nil {
 		m.t.Fatal(err)
 	}
 	return generation
@@ -220,7 +220,7 @@ func seen(m *mesh, node string) (generation int64) {
 func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 	m := newMesh(t)
 	n, d := m.told()
-	n.report(func(r *schema.Report) { r.Seen, r.Outcome, r.Cause = d.Generation, "failed", "web/run: exit 1" })
+	n.Report(func(r *schema.Report) { r.Seen, r.Outcome, r.Cause = d.Generation, "failed", "web/run: exit 1" })
 	watch := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n1": d.Generation}})
 	until(t, "the failure is seen", func() bool {
 		watch = do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n1": d.Generation}})
@@ -229,7 +229,7 @@ func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 	if watch.Nodes[0].State != "failed" || watch.Nodes[0].Message != "web/run: exit 1" {
 		t.Errorf("watch %+v", watch.Nodes[0])
 	}
-	if node := do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node; node.State != "failed" || len(node.Reasons) == 0 {
+	if node := m.Node("n1"); node.State != "failed" || len(node.Reasons) == 0 {
 		t.Errorf("node %+v", node)
 	}
 	if again := m.push("n1"); again.Generation != d.Generation+1 {
@@ -242,11 +242,11 @@ func TestFailedApplyIsShownAndTriedAgain(t *testing.T) {
 func TestRefusedIsShownAndTriedAgain(t *testing.T) {
 	m := newMesh(t)
 	n, first := m.told()
-	n.report(func(r *schema.Report) {
+	n.Report(func(r *schema.Report) {
 		r.Outcome, r.Cause, r.Refused = "refused", "no field of that name", first.Generation
 	})
 	until(t, "the refusal is shown", func() bool {
-		return do(m, api.NodeShow, api.NodeRef{Node: "n1"}).Node.State == "refused"
+		return m.Node("n1").State == "refused"
 	})
 	watched := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n1": first.Generation}})
 	if !watched.Done || watched.Nodes[0].State != "refused" || watched.Nodes[0].Message != "no field of that name" {
@@ -260,7 +260,7 @@ func TestRefusedIsShownAndTriedAgain(t *testing.T) {
 // A push to a host nobody has heard of says so at once; there is nothing to wait for.
 func TestAPushToASilentHostIsNotWaitedFor(t *testing.T) {
 	m := newMesh(t)
-	do(m, api.NodeAdd, m.machine("n9").keys)
+	do(m, api.NodeAdd, m.Machine("n9").Keys)
 	m.built(manifest("web", "1", nil))
 	m.assign("web", "n9")
 	pushed := m.push("n9")

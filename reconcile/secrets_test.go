@@ -29,24 +29,18 @@ func withSecret(name string, given bool) func(*schema.Manifest) {
 // rejoin gives a node another machine's keys.
 func (n *machine) rejoin() {
 	n.m.t.Helper()
-	fresh := n.m.machine(n.name)
-	n.sealing, n.keys = fresh.sealing, fresh.keys
-	c := n.m.Host.Context()
-	err := c.Transact(n.m.t.Context(), func(tx pgx.Tx) error { return inventory.Rejoin(n.m.t.Context(), c, tx, n.keys) })
-	if err != nil {
-		n.m.t.Fatal(err)
-	}
-	n.sequence = 0
-	n.report(func(*schema.Report) {})
-	until(n.m.t, n.name+" is known again", func() bool {
-		return do(n.m, api.NodeShow, api.NodeRef{Node: n.name}).Node.State != "never-heard"
-	})
+	fresh := n.m.Machine(n.Name)
+	n.Sealing, n.Keys = fresh.Sealing, fresh.Keys
+	n.m.Transact(func(tx pgx.Tx) error { return inventory.Rejoin(n.m.t.Context(), n.m.Host.Context(), tx, n.Keys) })
+	n.Sequence = 0
+	n.Report(func(*schema.Report) {})
+	n.AwaitKnown()
 }
 
 // dump is the whole database as text.
 func (m *mesh) dump() string {
 	m.t.Helper()
-	out, err := exec.Command("pg_dump", "--inserts", "--no-owner", m.config.Database).CombinedOutput()
+	out, err := exec.Command("pg_dump", "--inserts", "--no-owner", m.Config.Database).CombinedOutput()
 	if err != nil {
 		m.t.Fatalf("pg_dump: %v: %s", err, out)
 	}
@@ -94,8 +88,8 @@ func TestS1_106_OwnSecretIsGeneratedPerNodeAndKept(t *testing.T) {
 		m.push("n1")
 		second := n.newer(first)
 		n.applied(second)
-		m.stop()
-		m.start()
+		m.Stop()
+		m.Start()
 		m.built(manifest("db", "3", withSecret("superuser", false)))
 		m.push("n1")
 		for _, d := range []schema.Declaration{second, n.next()} {
@@ -209,7 +203,7 @@ func TestS1_053_IssueMakesTheScopedAccountSealedToItsNode(t *testing.T) {
 	if text, _ := json.Marshal(out); string(text) != `{"node":"n1","account":"builder.n1"}` {
 		t.Errorf("issue answers %s", text)
 	}
-	info, err := m.admin.Account(t.Context(), "builder.n1")
+	info, err := m.Config.Admin.Account(t.Context(), "builder.n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,11 +218,11 @@ func TestS1_053_IssueMakesTheScopedAccountSealedToItsNode(t *testing.T) {
 		if err := json.Unmarshal(n.open(d, id), into); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pki.Open(other.sealing, *find(t, d, id).Sealed); err == nil {
+		if _, err := pki.Open(other.Sealing, *find(t, d, id).Sealed); err == nil {
 			t.Errorf("another node opens %s", id)
 		}
 	}
-	if !strings.HasPrefix(credential.URL, "amqps://builder.n1:") || credential.Fingerprint != m.broker.Fingerprint {
+	if !strings.HasPrefix(credential.URL, "amqps://builder.n1:") || credential.Fingerprint != m.Broker.Fingerprint {
 		t.Errorf("credential %s %s", credential.URL, credential.Fingerprint)
 	}
 	if store.URL != "https://10.0.0.1:5000" || store.Password == "" || store.Fingerprint != "sha256:aa" || store.CA == "" {
@@ -236,7 +230,7 @@ func TestS1_053_IssueMakesTheScopedAccountSealedToItsNode(t *testing.T) {
 	}
 	moved := *find(t, d, "builder/secret.broker").Sealed
 	moved.Info = strings.Replace(moved.Info, "secret.broker", "secret.other", 1)
-	if _, err := pki.Open(n.sealing, moved); err == nil {
+	if _, err := pki.Open(n.Sealing, moved); err == nil {
 		t.Error("a sealed value opens under another field's info")
 	}
 	password := strings.TrimSuffix(strings.SplitN(strings.TrimPrefix(credential.URL, "amqps://builder.n1:"), "@", 2)[0], "/")

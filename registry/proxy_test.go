@@ -6,10 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
@@ -92,14 +92,7 @@ func TestTheProxyListensOnLoopbackOnly(t *testing.T) {
 // engineClient speaks to a container engine over its socket.
 func engineClient(t *testing.T) *http.Client {
 	t.Helper()
-	host := os.Getenv("MESH_TEST_DOCKER")
-	if host == "" {
-		host = "unix:///var/run/docker.sock"
-	}
-	socket := strings.TrimPrefix(host, "unix://")
-	if _, err := os.Stat(socket); err != nil {
-		t.Skipf("no container engine: %v", err)
-	}
+	socket := strings.TrimPrefix(testenv.Engine(t), "unix://")
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}

@@ -5,13 +5,12 @@ import (
 	"io"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, registrytest.Leaks()) }
+func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
 
 func TestBlobsGoInAndComeOutByDigest(t *testing.T) {
 	t.Parallel()

@@ -48,32 +48,15 @@ type program struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	once sync.Once
-	log  *syncBuffer
+	log  *testenv.Buffer
 	// reached is closed when the program stands at the phase it stops at.
 	reached chan struct{}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // start runs the program with a umask and environment of its own; stop is a phase or "run".
 func start(t *testing.T, stop, umask string, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, log: &syncBuffer{}, reached: make(chan struct{})}
+	p := &program{t: t, log: &testenv.Buffer{}, reached: make(chan struct{})}
 	p.cmd = exec.Command("/bin/sh", append([]string{"-c", "umask " + umask + `; exec "$0" "$@"`, os.Args[0]}, args...)...)
 	p.cmd.Env = append([]string{asProgram + "=" + stop, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
 	p.cmd.Stderr = p.log

@@ -13,7 +13,7 @@ import (
 func TestBuildBehindWithOneBrokenOfTenExits4(t *testing.T) {
 	m := newMesh(t)
 	for i := range 10 {
-		m.source(fmt.Sprintf("m%d", i), "1")
+		m.Source(fmt.Sprintf("m%d", i), "1")
 	}
 	m.builder("n1", func(module string) schema.Result {
 		if module == "m5" {
@@ -54,7 +54,7 @@ func TestBuildBehindWithOneBrokenOfTenExits4(t *testing.T) {
 
 func TestBuildOfOnePlace(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	m.builder("n1", func(module string) schema.Result {
 		if module == "bad" {
 			return broken(module, "1", "no")
@@ -90,7 +90,7 @@ func (o on) Write(p []byte) (int, error) {
 
 func TestBuildWithoutABuilderSaysSoAndMayBeInterrupted(t *testing.T) {
 	m := newMesh(t)
-	m.source("web", "1")
+	m.Source("web", "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := m.runWith(ctx, "", on{"no builder is taking work", cancel}, "build", "--behind").exits(exitInterrupted)

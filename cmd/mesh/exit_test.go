@@ -4,14 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/mesh-control/mesh/internal/pki"
 	"github.com/mesh-control/mesh/reconcile/api"
-	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 func TestExitCodesAreThoseOfTheHelp(t *testing.T) {
@@ -27,18 +23,10 @@ func TestExitCodesAreThoseOfTheHelp(t *testing.T) {
 
 // played is a controller that answers as it is told to: what a real one does too seldom, or
 // too late, for a test.
-func played(t *testing.T, answers map[string]func(call int) (status int, document any)) *mesh {
+func played(t *testing.T, answers map[string]func(call int) (status int, document any)) *operator {
 	t.Helper()
-	authority, err := pki.NewCA("lab")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, key, err := authority.Issue("controller", []string{pki.ControllerName})
-	if err != nil {
-		t.Fatal(err)
-	}
 	calls := map[string]int{} // one client asks one question at a time
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return operatorOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
 		if !ok {
 			t.Errorf("%s was asked", r.URL.Path)
@@ -54,14 +42,6 @@ func played(t *testing.T, answers map[string]func(call int) (status int, documen
 			t.Error(err)
 		}
 	}))
-	if server.TLS, err = pki.ServerConfig(certificate, key); err != nil {
-		t.Fatal(err)
-	}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	m := &mesh{t: t, context: filepath.Join(t.TempDir(), "context.json")}
-	m.save(apiclient.ContextFile{Mesh: "lab", URL: server.URL, Fingerprint: pki.Fingerprint(authority.Cert), Token: "a-token"})
-	return m
 }
 
 func TestRefusalsHaveTheirExitCode(t *testing.T) {

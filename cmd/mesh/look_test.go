@@ -13,9 +13,9 @@ import (
 
 func TestEveryAnswerIsJSONWhenAskedTo(t *testing.T) {
 	m := newMesh(t)
-	m.node("n1")
-	m.source("web", "1")
-	m.hold(built("web", "1", nil))
+	m.Join("n1")
+	m.Source("web", "1")
+	m.Hold(built("web", "1", nil))
 	for _, command := range []string{
 		"assign web --node n1", "status", "behind", "plan", "plan n1", "why web", "why web n1", "builds", "doctor",
 		"node ls", "node show n1", "node label n1 rack=a", "repo add https://forge.example/more.git", "repo ls", "repo show " + repository,
@@ -40,9 +40,9 @@ func TestEveryAnswerIsJSONWhenAskedTo(t *testing.T) {
 
 func TestNodesAndAssignments(t *testing.T) {
 	m := newMesh(t)
-	n := m.node("n1")
-	n.listen(works)
-	m.hold(built("web", "1", func(m *schema.Manifest) {
+	n := m.Join("n1")
+	listen(n, works)
+	m.Hold(built("web", "1", func(m *schema.Manifest) {
 		m.Settings = map[string]schema.Setting{"colour": {Type: "string", Default: []byte(`"red"`)}}
 	}))
 	m.run("version").exits(exitDone).says("mesh dev\n", "controller test of mesh lab")
@@ -55,7 +55,7 @@ func TestNodesAndAssignments(t *testing.T) {
 	m.run("assign", "web", "--node", "n1", "--set", "size=1").exits(exitUsage).warns("size")
 	m.run("assign", "web", "--node", "n1", "--set", "colour=blue").exits(exitDone).says("web is assigned to n1; mesh plan shows")
 	m.run("push", "n1", "-y").exits(exitDone)
-	m.run("node", "show", "n1").exits(exitDone).says("web", "running", digest("manifest" + "web" + "1")[7:19])
+	m.run("node", "show", "n1").exits(exitDone).says("web", "running", built("web", "1", nil).Digest[7:19])
 	m.run("why", "web", "n1").exits(exitDone).says("applied", "generation 1")
 	m.run("why", "nothing").exits(exitFailed).warns("there is no module nothing")
 	m.run("status").exits(exitDone).says("mesh lab, version test", "n1", "web", "no builders")
@@ -73,8 +73,8 @@ func TestNodesAndAssignments(t *testing.T) {
 
 func TestSecretsAreGivenAndNeverShown(t *testing.T) {
 	m := newMesh(t)
-	m.node("n1")
-	m.hold(built("web", "1", func(m *schema.Manifest) {
+	m.Join("n1")
+	m.Hold(built("web", "1", func(m *schema.Manifest) {
 		m.OwnSecrets = map[string]schema.OwnSecret{"key": {Path: "/etc/web/key", Given: true}}
 	}))
 	m.run("assign", "web", "--node", "n1").exits(exitDone)

@@ -9,22 +9,22 @@ import (
 
 func TestPushToAHostThatIsDownSaysSoAndExits4(t *testing.T) {
 	m := newMesh(t)
-	m.node("n1")
-	m.hold(built("web", "1", nil))
+	m.Join("n1")
+	m.Hold(built("web", "1", nil))
 	m.run("assign", "web", "--node", "n1").exits(exitDone)
 	m.run("plan", "n1").exits(exitDone) // waits for the composition, so that the push need not
 	m.run("push", "--behind", "-y", "--timeout", "3s").exits(exitPartly).
 		says("n1    1           pushed").
 		warns("n1: generation 1 pushed", "mesh: push: timed out waiting for n1; ", "hint: mesh node ls")
-	if state := m.state("n1"); state.Pushed != 1 || state.Applied != 0 {
+	if state := m.Node("n1"); state.Pushed != 1 || state.Applied != 0 {
 		t.Errorf("node %+v", state)
 	}
 }
 
 func TestPushSaysWhatBecameOfIt(t *testing.T) {
 	m := newMesh(t)
-	one, two := m.node("n1"), m.node("n2")
-	m.hold(built("web", "1", nil))
+	one, two := m.Join("n1"), m.Join("n2")
+	m.Hold(built("web", "1", nil))
 	m.run("push", "n1", "n2", "-y", "--timeout", "0s").exits(exitTimeout)
 	m.run("assign", "web", "--node", "n1").exits(exitDone).says("web is assigned to n1")
 	m.run("assign", "web", "--node", "n2").exits(exitDone)
@@ -32,12 +32,12 @@ func TestPushSaysWhatBecameOfIt(t *testing.T) {
 	// Nothing is pushed unasked.
 	m.run("push", "--behind").exits(exitUsage).says("+ create", "container", "web/run").
 		warns("there is no terminal to ask on", "hint: -y does what is shown without asking")
-	if state := m.state("n1"); state.Pushed != 0 {
+	if state := m.Node("n1"); state.Pushed != 0 {
 		t.Fatalf("generation %d was pushed", state.Pushed)
 	}
 
-	one.listen(works)
-	two.listen(func(d schema.Declaration) string {
+	listen(one, works)
+	listen(two, func(d schema.Declaration) string {
 		if d.Generation == 1 {
 			return "web/run: exit 1"
 		}
@@ -54,10 +54,10 @@ func TestPushSaysWhatBecameOfIt(t *testing.T) {
 
 func TestBehindAndPlanExitCodes(t *testing.T) {
 	m := newMesh(t)
-	n := m.node("n1")
-	n.listen(works)
-	m.hold(built("web", "1", nil))
-	m.source("web", "1")
+	n := m.Join("n1")
+	listen(n, works)
+	m.Hold(built("web", "1", nil))
+	m.Source("web", "1")
 	m.run("assign", "web", "--node", "n1").exits(exitDone)
 	m.run("push", "--behind", "-y").exits(exitDone)
 
@@ -65,12 +65,12 @@ func TestBehindAndPlanExitCodes(t *testing.T) {
 	m.run("plan", "--exit-code").exits(exitDone).says("nothing would change")
 	m.run("plan", "n1", "--exit-code").exits(exitDone).says("n1 (", "0 changes")
 
-	m.source("web", "2")
+	m.Source("web", "2")
 	m.run("behind", "--exit-code").exits(exitBehind).says("web", hex40("web2")[:12], hex40("web1")[:12], "no node is behind")
 	m.run("behind").exits(exitDone)
 	m.run("why", "web").exits(exitDone).says("behind", "next: mesh build --behind")
 
-	m.hold(built("web", "2", nil))
+	m.Hold(built("web", "2", nil))
 	m.run("plan", "--exit-code").exits(exitBehind).says("± recreate", "web/run")
 	m.run("plan", "n1", "--exit-code").exits(exitBehind)
 	m.run("plan").exits(exitDone)

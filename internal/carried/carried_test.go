@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"github.com/mesh-control/mesh/internal/carried"
+	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/registry/registrytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, registrytest.Leaks()) }
+func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
 
 // docker runs the engine's command line and gives what it prints.
 func docker(t *testing.T, args ...string) string {
@@ -37,24 +37,14 @@ func docker(t *testing.T, args ...string) string {
 
 func dockerTry(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "docker", append([]string{"-H", engine()}, args...)...)
-	out, err := cmd.CombinedOutput()
+	// Not the test's context: what a test made is removed when that has ended.
+	out, err := exec.Command("docker", append([]string{"-H", testenv.Engine(t)}, args...)...).CombinedOutput()
 	return string(out), err
-}
-
-func engine() string {
-	if host := os.Getenv("MESH_TEST_DOCKER"); host != "" {
-		return host
-	}
-	return "unix:///var/run/docker.sock"
 }
 
 // pulled carries an image in, and has the engine pull it as a node does.
 func pulled(t *testing.T, image carried.Image) string {
 	t.Helper()
-	if out, err := dockerTry(t, "version"); err != nil {
-		t.Skipf("no container engine: %v: %s", err, out)
-	}
 	store := registrytest.Start(t)
 	pushed, err := store.Client(t).PushLayout(t.Context(), image.Dir, image.Reference)
 	if err != nil {
@@ -78,7 +68,7 @@ func pulled(t *testing.T, image carried.Image) string {
 	reference := proxy.Address() + "/modules/test/server@" + pushed.Digest
 	docker(t, "pull", "-q", reference)
 	t.Cleanup(func() {
-		_ = exec.Command("docker", "-H", engine(), "image", "rm", "-f", reference).Run()
+		_, _ = dockerTry(t, "image", "rm", "-f", reference)
 	})
 	return reference
 }
@@ -89,10 +79,10 @@ func run(t *testing.T, args ...string) string {
 	id := docker(t, append([]string{"run", "-d"}, args...)...)
 	t.Cleanup(func() {
 		if t.Failed() {
-			logs, _ := exec.Command("docker", "-H", engine(), "logs", id).CombinedOutput()
+			logs, _ := dockerTry(t, "logs", id)
 			t.Logf("%s", logs)
 		}
-		_ = exec.Command("docker", "-H", engine(), "rm", "-f", "-v", id).Run()
+		_, _ = dockerTry(t, "rm", "-f", "-v", id)
 	})
 	return id
 }
@@ -173,7 +163,7 @@ func TestTheToolchainCompiles(t *testing.T) {
 	}
 	reference := pulled(t, image)
 	id := docker(t, "create", "--network", "none", "-w", "/src", reference, "go", "run", "main.go")
-	t.Cleanup(func() { _ = exec.Command("docker", "-H", engine(), "rm", "-f", id).Run() })
+	t.Cleanup(func() { _, _ = dockerTry(t, "rm", "-f", id) })
 	dir := t.TempDir()
 	program := "package main\n\nimport \"runtime\"\n\nfunc main() { print(runtime.Version()) }\n"
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {

@@ -136,6 +136,9 @@ func closed(t *testing.T, port int) {
 }
 
 func TestPostgresKeepsItsDataAndItsDoorClosed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server of its own")
+	}
 	t.Parallel()
 	recipe := foundation.Postgres{
 		Dir: filepath.Join(directory(t), "pg"), Port: port(t), Password: "it's secret", Settings: map[string]string{"fsync": "off"},
@@ -189,6 +192,9 @@ func TestPostgresKeepsItsDataAndItsDoorClosed(t *testing.T) {
 }
 
 func TestBrokerStopsWholeAndKeepsItsTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server of its own")
+	}
 	t.Parallel()
 	recipe := foundation.Broker{
 		Dir: filepath.Join(directory(t), "mq"), AMQPSPort: port(t), ManagementPort: port(t), DistPort: port(t), EPMDPort: port(t),

@@ -50,6 +50,7 @@ type PrivateBroker struct {
 // NewPrivateBroker starts a node that ends with the test.
 func NewPrivateBroker(t testing.TB) *PrivateBroker {
 	t.Helper()
+	skipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	broker, err := newBroker(ctx)

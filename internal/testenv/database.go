@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mesh-control/mesh/internal/foundation"
+	"github.com/mesh-control/mesh/internal/store"
 )
 
 const databasePassword = "test"
@@ -33,6 +34,18 @@ type Template struct {
 	once sync.Once
 	name string
 	err  error
+}
+
+// Migrated is a template that migrate has filled.
+func Migrated(migrate func(ctx context.Context, pool *store.Pool) error) *Template {
+	return &Template{Prepare: func(ctx context.Context, url string) error {
+		pool, err := store.Open(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		return migrate(ctx, pool)
+	}}
 }
 
 // Database is a fresh copy of the template. It is dropped after the test.

@@ -43,26 +43,15 @@ func Engine(t testing.TB) string {
 }
 
 // BridgeAddress is the machine's address on the bridge of Engine, which containers and tests
-// both reach. It is the interface's own: an engine that has just made its bridge does not say
-// the gateway until it has started a second time.
+// both reach.
 func BridgeAddress(t testing.TB) string {
 	t.Helper()
 	Engine(t)
-	bridge, err := net.InterfaceByName("docker0")
-	if err != nil {
-		t.Fatalf("the engine's bridge: %v", err)
+	address, ok := foundation.BridgeAddress()
+	if !ok {
+		t.Fatal("testenv: the engine has no bridge")
 	}
-	addresses, err := bridge.Addrs()
-	if err != nil {
-		t.Fatalf("the engine's bridge: %v", err)
-	}
-	for _, address := range addresses {
-		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil {
-			return network.IP.String()
-		}
-	}
-	t.Fatalf("the engine's bridge has no IPv4 address: %v", addresses)
-	return ""
+	return address
 }
 
 func startEngine(ctx context.Context) (string, error) {

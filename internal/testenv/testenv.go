@@ -6,9 +6,10 @@
 //
 //	func TestMain(m *testing.M) { testenv.Run(m) }
 //
-// Run also looks for goroutines left running. A binary that dies on the way, by a signal or a
-// timeout, leaves nothing either: a watchdog process holds the end of a pipe, and when the
-// binary is gone it ends the servers by process id and removes their directory.
+// Under -short, which starts no servers, a test that asks for one is skipped. Run also looks
+// for goroutines left running. A binary that dies on the way, by a signal or a timeout, leaves
+// nothing either: a watchdog process holds the end of a pipe, and when the binary is gone it
+// ends the servers by process id and removes their directory.
 package testenv
 
 import (
@@ -64,6 +65,7 @@ type pool struct {
 	postgres lazy[foundation.Postgres]
 	broker   lazy[BrokerInfo]
 	engine   lazy[string]
+	programs sync.Map // directory to the function that compiles it once
 
 	mu        sync.Mutex
 	processes []*process
@@ -80,6 +82,7 @@ type lazy[T any] struct {
 
 func (l *lazy[T]) get(t testing.TB, start func(context.Context) (T, error)) T {
 	t.Helper()
+	skipShort(t)
 	l.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
@@ -89,6 +92,14 @@ func (l *lazy[T]) get(t testing.TB, start func(context.Context) (T, error)) T {
 		t.Fatalf("testenv: %v", l.err)
 	}
 	return l.value
+}
+
+// skipShort leaves out what takes a server: -short is the subset for the loop of editing.
+func skipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short starts no servers; make test does")
+	}
 }
 
 // dir is a fresh directory under the pool's own.

@@ -77,6 +77,9 @@ func TestHelperDies(t *testing.T) {
 }
 
 func TestServersDoNotOutliveTheTests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server of its own")
+	}
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {

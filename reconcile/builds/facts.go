@@ -24,7 +24,7 @@ type moduleFacts struct {
 	name, repository, path, ref string
 	source                      catalogue.SourceFacts
 	problem                     string // of the source
-	seen, published             time.Time
+	seen                        time.Time
 	document                    *schema.Module
 	manifest                    *catalogue.ManifestFacts
 	recorded                    time.Time
@@ -73,7 +73,6 @@ func (b *Builds) facts(ctx context.Context, q inventory.Queryer) (*facts, error)
 		m := f.module(name)
 		source := row.Document.Source
 		m.manifest = &catalogue.ManifestFacts{Digest: row.Digest, Commit: source.Commit, Tree: source.Tree, Recipe: row.Document.Recipe}
-		m.published = row.Recorded
 		m.recorded, m.build = row.Recorded, row.Build
 		if m.repository == "" {
 			m.repository, m.path = source.Repository, source.Path
@@ -169,7 +168,7 @@ FROM mesh.builds WHERE outcome <> '' AND outcome <> 'cancelled' AND module <> ''
 func (b *Builds) status(m *moduleFacts) api.ModuleStatus {
 	status := api.ModuleStatus{
 		Module: m.name, Repository: m.repository, Path: m.path, Commit: m.source.Commit, Tree: m.source.Tree,
-		Error: m.problem, Nodes: m.nodes, Seen: m.seen, Published: m.published,
+		Error: m.problem, Nodes: m.nodes, Seen: m.seen, Published: m.recorded,
 	}
 	if m.manifest != nil {
 		status.Digest, status.BuiltFrom = m.manifest.Digest, m.manifest.Commit

@@ -83,7 +83,7 @@ WHERE acknowledged_at IS NULL AND published_at < clock_timestamp() - $1::interva
 func (d *Delivery) onReport(ctx context.Context, c *extension.Context, tx pgx.Tx, report schema.Report) error {
 	_, err := tx.Exec(ctx, `
 UPDATE mesh.declarations SET acknowledged_at = clock_timestamp()
-WHERE node = $1 AND acknowledged_at IS NULL AND 
+WHERE node = $1 AND acknowledged_at IS NULL AND
   ((epoch, generation) <= ($2, $3) OR epoch = $2 AND generation = $4)`, report.Node, report.Epoch, report.Seen, report.Refused)
 	if err != nil {
 		return fmt.Errorf("acknowledge declarations of %s: %w", report.Node, err)

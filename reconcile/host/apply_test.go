@@ -28,9 +28,8 @@ func get(t testing.TB, url string) string {
 func TestAllFiveTypesApplyAndSettle(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	program, err := app()
-	check(t, err)
-	source, digest := n.pushArchive(map[string]string{"bin/app*": string(program), "index.html": "archived"})
+	program := app(t)
+	source, digest := n.pushArchive(map[string]string{"bin/app*": program, "index.html": "archived"})
 	inContainer, inService := freePort(t), freePort(t)
 	resources := []schema.Resource{
 		{ID: "web/data", Type: schema.TypeDirectory, Path: "/var/lib/mesh/web", Mode: "0750"},

@@ -77,10 +77,9 @@ func (n *node) killAt(point host.Point, d schema.Declaration) {
 // second one's container does.
 func (n *node) twoVersions(last string) (one, two []schema.Resource) {
 	web, service := freePort(n.t), freePort(n.t)
-	program, err := app()
-	check(n.t, err)
+	program := app(n.t)
 	version := func(v string) []schema.Resource {
-		source, digest := n.pushArchive(map[string]string{"app*": string(program), "version": v})
+		source, digest := n.pushArchive(map[string]string{"app*": program, "version": v})
 		command := []string{"serve", ":80", "/config/version"}
 		if v == "2" && last != "" {
 			command = []string{last, "3"}

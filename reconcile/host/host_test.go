@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,20 +36,13 @@ func TestMain(m *testing.M) {
 	testenv.Run(m, registrytest.Leaks())
 }
 
-// app is the program of testdata/app, built once.
-var app = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "app")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "app"), "./testdata/app")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return out, err
-	}
-	return os.ReadFile(filepath.Join(dir, "app"))
-})
+// app is the program of testdata/app.
+func app(t testing.TB) string {
+	t.Helper()
+	program, err := os.ReadFile(testenv.Program(t, "testdata/app"))
+	check(t, err)
+	return string(program)
+}
 
 // node is one node of a mesh under test: keys, registry, and a host on them.
 type node struct {
@@ -203,15 +195,11 @@ func tarOf(t testing.TB, files map[string]string) []byte {
 
 func (n *node) pushApp(repository string) string {
 	n.t.Helper()
-	program, err := app()
-	if err != nil {
-		n.t.Fatalf("build app: %v: %s", err, program)
-	}
-	data := tarOf(n.t, map[string]string{"app*": string(program)})
+	data := tarOf(n.t, map[string]string{"app*": app(n.t)})
 	file := filepath.Join(n.t.TempDir(), "layer.tar")
 	check(n.t, os.WriteFile(file, data, 0o600))
 	layout := n.t.TempDir()
-	_, err = n.client.BundleImage(context.Background(), layout, registry.BundleImage{
+	_, err := n.client.BundleImage(context.Background(), layout, registry.BundleImage{
 		Layer: file, Digest: schema.Digest(data), Size: int64(len(data)), Platform: "linux/amd64", Entrypoint: []string{"/app"},
 	})
 	check(n.t, err)

@@ -67,8 +67,7 @@ func TestWhatFailedIsPutBackAndTheRestKept(t *testing.T) {
 func TestServiceComesBackWithTheArchiveItWorkedWith(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	program, err := app()
-	check(t, err)
+	program := app(t)
 	port := freePort(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	declare := func(files map[string]string) []schema.Resource {
@@ -82,7 +81,7 @@ func TestServiceComesBackWithTheArchiveItWorkedWith(t *testing.T) {
 			},
 		}
 	}
-	n.mustApply(declare(map[string]string{"app*": string(program), "version": "1"})...)
+	n.mustApply(declare(map[string]string{"app*": program, "version": "1"})...)
 	outcome, cause := n.apply(declare(map[string]string{"app*": "#!/bin/sh\necho broken; exit 9\n", "version": "2"})...)
 	if outcome != host.OutcomeRolledBack || !strings.Contains(cause, "m/tree") {
 		t.Fatalf("outcome %s: %s", outcome, cause)

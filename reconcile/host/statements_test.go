@@ -230,9 +230,8 @@ func TestS1_132_RestartOnOfAContainerIsRefusedByName(t *testing.T) {
 func TestS1_133_RestartOnRestartsAServiceOnce(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	program, err := app()
-	check(t, err)
-	source, digest := n.pushArchive(map[string]string{"app*": string(program)})
+	program := app(t)
+	source, digest := n.pushArchive(map[string]string{"app*": program})
 	port := freePort(t)
 	tree := schema.Resource{ID: "m/tree", Type: schema.TypeArchive, Path: "/srv/tree", Source: source, Digest: digest}
 	config := schema.Resource{ID: "m/f", Type: schema.TypeFile, Path: "/etc/mesh/m/f", Content: text("one")}

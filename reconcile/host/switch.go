@@ -99,7 +99,7 @@ func (p *pass) replaceContainer(ctx context.Context, w Wanted, current engine.Co
 }
 
 // createContainer makes a container that is not started. Its image was staged, but the pass may
-// have been proving others for minutes since, and somebody may have pruned the engine's images.
+// have been proving others for minutes since, and somebody may have pruned what the engine had.
 func (p *pass) createContainer(ctx context.Context, w Wanted) (string, error) {
 	definition, err := p.definition(w)
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *pass) createContainer(ctx context.Context, w Wanted) (string, error) {
 	if !errors.Is(err, engine.ErrNotFound) {
 		return id, err
 	}
-	p.log.Warn("the engine has lost an image; it is pulled again", "resource", w.ID, "error", err)
+	p.log.Warn("what a container needs was not there; it is made once more", "resource", w.ID, "error", err)
 	if err := p.stageImage(ctx, w); err != nil {
 		return "", err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mesh-control/mesh/internal/store"
+	"github.com/mesh-control/mesh/internal/testenv"
 )
 
 // The child's transactions may sit idle for much longer than its lease lasts: what keeps its
@@ -80,7 +81,7 @@ func TestS2_140_AWorkerPausedPastItsLeaseCannotCommit(t *testing.T) {
 		t.Run(place, func(t *testing.T) {
 			t.Parallel()
 			url := template.Database(t)
-			b := &bench{Pool: open(t, url), t: t, queue: NewQueue("one"), log: &syncBuffer{}}
+			b := &bench{Pool: open(t, url), t: t, queue: NewQueue("one"), log: &testenv.Buffer{}}
 			b.enqueue("widgets", "a")
 
 			process, say, lines := startChild(t, url, place)

@@ -1,13 +1,11 @@
 package work
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,23 +27,18 @@ func TestMain(m *testing.M) {
 }
 
 // template is a migrated database whose clock tests can move.
-var template = &testenv.Template{Prepare: func(ctx context.Context, url string) error {
-	pool, err := store.Open(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+var template = testenv.Migrated(func(ctx context.Context, pool *store.Pool) error {
 	if err := store.Migrate(ctx, pool, "mesh", Migrations()); err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, `
+	_, err := pool.Exec(ctx, `
 CREATE TABLE mesh.test_clock (ahead interval NOT NULL);
 INSERT INTO mesh.test_clock VALUES ('0');
 CREATE OR REPLACE FUNCTION mesh.mesh_now() RETURNS timestamptz LANGUAGE sql STABLE
   AS $$ SELECT pg_catalog.statement_timestamp() + (SELECT ahead FROM mesh.test_clock) $$;
 CREATE TABLE mesh.effects (id bigserial PRIMARY KEY, worker text, key text, epoch bigint);`)
 	return err
-}}
+})
 
 func open(t testing.TB, url string) *store.Pool {
 	t.Helper()
@@ -62,12 +55,12 @@ type bench struct {
 	*store.Pool
 	t     testing.TB
 	queue *Queue
-	log   *syncBuffer
+	log   *testenv.Buffer
 }
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	return &bench{Pool: open(t, template.Database(t)), t: t, queue: NewQueue("one"), log: &syncBuffer{}}
+	return &bench{Pool: open(t, template.Database(t)), t: t, queue: NewQueue("one"), log: &testenv.Buffer{}}
 }
 
 // runner makes a runner for Tick.
@@ -232,21 +225,4 @@ func script(name string, answers ...any) (Reconciler, *[]string) {
 		}
 		panic(fmt.Sprint(answer))
 	}}, keys
-}
-
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) lines() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.FieldsFunc(b.buf.String(), func(r rune) bool { return r == '\n' })
 }

@@ -165,7 +165,7 @@ func TestS2_122_AnErrorIsOneWarning(t *testing.T) {
 	rec, _ := script("widgets", errors.New("broken"))
 	b.enqueue("widgets", "a")
 	b.tick(b.runner(rec), "widgets")
-	lines := b.log.lines()
+	lines := b.log.Lines()
 	if len(lines) != 1 {
 		t.Fatalf("logged %q, want one record", lines)
 	}
