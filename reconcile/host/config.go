@@ -96,6 +96,8 @@ const (
 	PointCreated    Point = "created"   // the new container is made, the old one runs
 	PointSetAside   Point = "set-aside" // the old container is stopped, the new one not in its place
 	PointStarted    Point = "started"   // the new container runs, and has not proved itself
+	PointHeld       Point = "held"      // a service's process is there, not recorded
+	PointRecorded   Point = "recorded"  // it is recorded, and does not run its program yet
 	PointService    Point = "service"   // a service runs, and has not proved itself
 	PointProved     Point = "proved"    // it proved itself, its predecessor is still there
 	PointRolledBack Point = "put-back"  // the predecessor is back, and this is not recorded
@@ -106,7 +108,7 @@ const (
 // Points lists every point.
 var Points = []Point{
 	PointAccepted, PointStaged, PointFile, PointUnpacked, PointArchive, PointCreated, PointSetAside,
-	PointStarted, PointService, PointProved, PointRolledBack, PointRemoved, PointSettled,
+	PointStarted, PointHeld, PointRecorded, PointService, PointProved, PointRolledBack, PointRemoved, PointSettled,
 }
 
 func (h *Host) at(p Point) {

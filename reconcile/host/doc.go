@@ -24,7 +24,8 @@
 // refused by name. Identity keys are made once and never overwritten.
 //
 // The engine restarts containers and services run in sessions of their own, so killing or
-// upgrading the host stops neither.
+// upgrading the host stops neither. A service's process waits, as a copy of the host's own
+// program, until it is recorded: none runs that the next life of the host does not know.
 //
 // # Beneath one directory
 //

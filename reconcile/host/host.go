@@ -107,7 +107,7 @@ func (h *Host) load() error {
 		}
 	}
 	h.prober = newProber(h.engine)
-	if h.supervisor, err = NewSupervisor(h.layout, h.log, h.stir); err != nil {
+	if h.supervisor, err = NewSupervisor(h.layout, h.log, h.stir, h.at); err != nil {
 		return err
 	}
 	if h.store, err = openStore(h.cfg.proxyPort(), h.engine != nil, h.identity.Sealing, h.log); err != nil {

@@ -35,14 +35,16 @@ type process struct {
 	pid   int
 	start uint64 // clock ticks after boot, which with the pid names a process for good
 	exit  chan int
+	held  *holder // of one that was started here, until it runs its program
 }
 
 // noExit stands for an exit nobody could see: the process was not a child.
 const noExit = -1
 
-// startProcess runs a program in a session of its own, so that nothing that ends the host
-// ends it, with its output appended to log.
-func startProcess(p Program, log string) (*process, error) {
+// holdProcess makes the process of a program, held back until it is released: so that it can
+// be recorded before it does anything. It is in a session of its own, so that nothing that ends
+// the host ends it, with its output appended to log.
+func holdProcess(p Program, log string) (*process, error) {
 	if !filepath.IsAbs(p.Exec) {
 		return nil, fmt.Errorf("%s: the program has to be an absolute path", p.Exec)
 	}
@@ -59,18 +61,20 @@ func startProcess(p Program, log string) (*process, error) {
 		return nil, err
 	}
 	defer out.Close()
-	cmd := exec.Command(p.Exec, p.Args...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.Env, p.Directory, out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	as := standing{Directory: p.Directory}
 	if p.User != "" {
-		if cmd.SysProcAttr.Credential, err = credential(p.User); err != nil {
+		if as.Credential, err = credential(p.User); err != nil {
 			return nil, err
 		}
 	}
-	if err := cmd.Start(); err != nil {
+	cmd := exec.Command(p.Exec, p.Args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.Env, out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	held, err := start(cmd, as)
+	if err != nil {
 		return nil, err
 	}
-	proc := &process{pid: cmd.Process.Pid, exit: make(chan int, 1)}
+	proc := &process{pid: cmd.Process.Pid, exit: make(chan int, 1), held: held}
 	proc.start, _ = startTicks(proc.pid)
 	go func() {
 		_ = cmd.Wait()

@@ -33,7 +33,8 @@ const (
 type Supervisor struct {
 	records, logs string
 	log           *slog.Logger
-	changed       func() // called after anything a report shows has changed
+	changed       func()      // called after anything a report shows has changed
+	at            func(Point) // where a test may end the host
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -97,11 +98,11 @@ type ServiceStatus struct {
 }
 
 // NewSupervisor takes over the services whose records are in the state directory.
-func NewSupervisor(layout Layout, log *slog.Logger, changed func()) (*Supervisor, error) {
+func NewSupervisor(layout Layout, log *slog.Logger, changed func(), at func(Point)) (*Supervisor, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Supervisor{
 		records: layout.state("services"), logs: layout.state("logs"),
-		log: log, changed: changed, ctx: ctx, cancel: cancel, units: map[string]*unit{},
+		log: log, changed: changed, at: at, ctx: ctx, cancel: cancel, units: map[string]*unit{},
 	}
 	if err := os.MkdirAll(s.records, 0o700); err != nil {
 		return nil, err
@@ -162,21 +163,29 @@ func (s *Supervisor) Start(id, spec, trigger string, p Program, fallback *Fallba
 	return nil
 }
 
-// launch starts the process and records it before anything else; mu is held.
+// launch makes the process, records it, and only then lets it run its program: a host that is
+// killed in between leaves nothing running that the next one does not know. mu is held.
 func (s *Supervisor) launch(u *unit) error {
-	proc, err := startProcess(u.record.Program, s.logFile(u.record.ID))
+	proc, err := holdProcess(u.record.Program, s.logFile(u.record.ID))
 	if err != nil {
 		return err
 	}
-	u.proc, u.err = proc, nil
+	s.at(PointHeld)
 	u.record.Pid, u.record.Start, u.record.Boot = proc.pid, proc.start, bootID()
 	u.record.Since, u.record.Ended = time.Now().Unix(), false
 	if err := s.save(u); err != nil {
-		// Nobody would know it again: a process without a record does not stay.
-		terminate(proc, syscall.SIGKILL, time.Second)
-		u.proc, u.record.Pid = nil, 0
+		proc.held.close()
+		<-proc.exit
+		u.record.Pid = 0
 		return fmt.Errorf("record the service: %w", err)
 	}
+	s.at(PointRecorded)
+	if err := proc.held.release(); err != nil {
+		<-proc.exit
+		u.record.Pid = 0
+		return err
+	}
+	u.proc, u.err = proc, nil
 	return nil
 }
 
