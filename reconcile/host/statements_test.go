@@ -291,7 +291,7 @@ func TestS1_135_ChangedFileOfAMountTouchesNoContainer(t *testing.T) {
 	server := schema.Resource{
 		ID: "m/c", Type: schema.TypeContainer, Image: n.image, Command: []string{"serve", ":80", "/config/f"},
 		Mounts: []schema.Mount{{Source: "/etc/mesh/m", Target: "/config"}}, After: []string{"m/f"},
-		Ports:  []schema.Port{{Container: 80, Host: port, Address: "127.0.0.1"}},
+		Ports: []schema.Port{{Container: 80, Host: port, Address: "127.0.0.1"}},
 		// Not by TCP: the engine's proxy takes connections before the program does.
 		Health: &schema.Health{HTTP: fmt.Sprintf("http://127.0.0.1:%d/", port)},
 	}
