@@ -1,10 +1,13 @@
 package reconcile_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/reconciletest"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -267,5 +270,65 @@ func TestAPushToASilentHostIsNotWaitedFor(t *testing.T) {
 	watched := do(m, api.DeliveryWatch, api.DeliveryWatchIn{Generations: map[string]int64{"n9": pushed.Generation}})
 	if !watched.Done || watched.Nodes[0].State != "waiting" || !strings.Contains(watched.Nodes[0].Message, "never reported") {
 		t.Errorf("watched %+v", watched)
+	}
+}
+
+// What a caller did just before is in what it is told, although composing takes its time.
+func TestWhyAndBehindFollowFromWhatWasJustRecorded(t *testing.T) {
+	m := newMesh(t)
+	n := m.node("n1")
+	n.listen()
+	m.built(manifest("web", "1", current))
+	m.Source("web", "1")
+	m.assign("web", "n1")
+	m.push("n1")
+	n.applied(n.next())
+	if why := do(m, api.ModuleWhy, api.WhyIn{Module: "web", Node: "n1"}); why.Next != "" {
+		t.Fatalf("why %+v", why)
+	}
+
+	composing, err := m.Pool.Begin(t.Context()) // composition waits for this
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := composing.Exec(t.Context(), `SELECT FROM mesh.node_state WHERE node = 'n1' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(time.Second, func() { _ = composing.Rollback(context.Background()) })
+	m.Source("web", "2")
+	m.built(manifest("web", "2", current))
+	why := do(m, api.ModuleWhy, api.WhyIn{Module: "web", Node: "n1"})
+	if why.Next != "mesh push n1" {
+		t.Errorf("next %q: %+v", why.Next, why.Facts)
+	}
+	for _, fact := range why.Facts {
+		if fact.Fact == "declared" && !strings.Contains(fact.Message, result(manifest("web", "2", current)).Digest) {
+			t.Errorf("declared: %s", fact.Message)
+		}
+	}
+	if nodes := do(m, api.ModuleBehind, api.None{}).Nodes; len(nodes) != 1 {
+		t.Errorf("nodes behind: %+v", nodes)
+	}
+}
+
+// A heartbeat is not an application: each fact keeps the time at which it came about.
+func TestEachFactKeepsItsTime(t *testing.T) {
+	m := newMesh(t)
+	n, d := m.told()
+	n.applied(d)
+	before := m.Node("n1")
+	if before.DeclaredAt.IsZero() || before.PushedAt.IsZero() || before.AppliedAt.Before(before.PushedAt) {
+		t.Fatalf("declared %s, pushed %s, applied %s", before.DeclaredAt, before.PushedAt, before.AppliedAt)
+	}
+	n.Report(func(r *schema.Report) { reconciletest.Applied(r, d) })
+	until(t, "the next report is stored", func() bool { return m.Node("n1").LastReport.After(before.LastReport) })
+	after := m.Node("n1")
+	if !after.AppliedAt.Equal(before.AppliedAt) || !after.DeclaredAt.Equal(before.DeclaredAt) {
+		t.Errorf("applied %s, then %s; declared %s, then %s", before.AppliedAt, after.AppliedAt, before.DeclaredAt, after.DeclaredAt)
+	}
+	for _, fact := range do(m, api.ModuleWhy, api.WhyIn{Module: "web", Node: "n1"}).Facts {
+		if fact.At.IsZero() && fact.Fact != "behind" && fact.Fact != "built" {
+			t.Errorf("%s has no time: %s", fact.Fact, fact.Message)
+		}
 	}
 }

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/builds"
 	"github.com/mesh-control/mesh/reconcile/delivery"
 	"github.com/mesh-control/mesh/reconcile/extension"
+	"github.com/mesh-control/mesh/reconcile/inventory"
 )
 
 // glance answers what takes more than one extension's facts.
@@ -34,11 +33,12 @@ func (g *glance) Extension() extension.Extension {
 				extension.Handle(api.SystemStatus, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, _ api.None) (api.Status, error) {
 					return g.status(ctx, c.Context)
 				}),
-				extension.Handle(api.ModuleBehind, extension.Options{}, func(ctx context.Context, c *mc, _ api.None) (api.BehindOut, error) {
-					return g.behind(ctx, c.Tx)
+				// These wait for what was changed just before to be composed.
+				extension.Handle(api.ModuleBehind, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, _ api.None) (api.BehindOut, error) {
+					return g.behind(ctx, c.Context)
 				}),
-				extension.Handle(api.ModuleWhy, extension.Options{}, func(ctx context.Context, c *mc, in api.WhyIn) (api.WhyOut, error) {
-					return g.why(ctx, c, in)
+				extension.Handle(api.ModuleWhy, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, in api.WhyIn) (api.WhyOut, error) {
+					return g.why(ctx, c.Context, in)
 				}),
 			}
 		},
@@ -64,9 +64,12 @@ func (g *glance) status(ctx context.Context, c *extension.Context) (api.Status, 
 	return status, err
 }
 
-func (g *glance) behind(ctx context.Context, tx pgx.Tx) (api.BehindOut, error) {
+func (g *glance) behind(ctx context.Context, c *extension.Context) (api.BehindOut, error) {
 	out := api.BehindOut{Modules: []api.ModuleStatus{}}
-	modules, err := g.builds.Statuses(ctx, tx)
+	if err := g.delivery.Await(ctx, c, nil); err != nil {
+		return out, err
+	}
+	modules, err := g.builds.Statuses(ctx, c.Store)
 	if err != nil {
 		return out, err
 	}
@@ -78,15 +81,18 @@ func (g *glance) behind(ctx context.Context, tx pgx.Tx) (api.BehindOut, error) {
 			out.Broken = append(out.Broken, module)
 		}
 	}
-	out.Nodes, err = g.delivery.Behind(ctx, tx)
+	out.Nodes, err = g.delivery.Behind(ctx, c.Store)
 	return out, err
 }
 
 // why gives a module's facts in the order in which they come about, and the command that
 // comes next.
-func (g *glance) why(ctx context.Context, c *extension.MethodContext, in api.WhyIn) (api.WhyOut, error) {
+func (g *glance) why(ctx context.Context, c *extension.Context, in api.WhyIn) (api.WhyOut, error) {
 	var out api.WhyOut
-	modules, err := g.builds.Statuses(ctx, c.Tx)
+	if err := g.delivery.Await(ctx, c, nil); err != nil {
+		return out, err
+	}
+	modules, err := g.builds.Statuses(ctx, c.Store)
 	if err != nil {
 		return out, err
 	}
@@ -95,14 +101,14 @@ func (g *glance) why(ctx context.Context, c *extension.MethodContext, in api.Why
 		return out, &api.Error{Code: api.CodeNotFound, Message: "there is no module " + in.Module, Remedy: "mesh status"}
 	}
 	module := modules[at]
-	if out.Facts, out.Next, err = g.source(ctx, c.Tx, module); err != nil {
+	if out.Facts, out.Next, err = g.source(ctx, c.Store, module); err != nil {
 		return out, err
 	}
 	nodes := module.Nodes
 	if in.Node != "" {
 		nodes = []string{in.Node}
 	}
-	seen, err := g.delivery.Nodes(ctx, c.Tx, nodes, c.Clock.Now())
+	seen, err := g.delivery.Nodes(ctx, c.Store, nodes, c.Clock.Now())
 	if err != nil {
 		return out, err
 	}
@@ -123,17 +129,17 @@ func (g *glance) why(ctx context.Context, c *extension.MethodContext, in api.Why
 }
 
 // source gives the facts of a module before it is on any node.
-func (g *glance) source(ctx context.Context, tx pgx.Tx, m api.ModuleStatus) ([]api.Fact, string, error) {
+func (g *glance) source(ctx context.Context, q inventory.Queryer, m api.ModuleStatus) ([]api.Fact, string, error) {
 	var facts []api.Fact
 	next := ""
 	if m.Commit != "" {
 		fact := api.Fact{Fact: "seen", Message: fmt.Sprintf("%s %s at commit %s", m.Repository, m.Path, m.Commit), At: m.Seen, OK: m.Error == ""}
 		if m.Error != "" {
-			fact.Message, next = m.Error, "correct its module.json and commit"
+			fact.Message, next = m.Error, remedy(m)
 		}
 		facts = append(facts, fact)
 	}
-	listed, err := g.builds.Last(ctx, tx, m.Module)
+	listed, err := g.builds.Last(ctx, q, m.Module)
 	if err != nil {
 		return nil, "", err
 	}
@@ -159,6 +165,14 @@ func (g *glance) source(ctx context.Context, tx pgx.Tx, m api.ModuleStatus) ([]a
 	return facts, next, nil
 }
 
+// remedy is what to do about a source that cannot be built.
+func remedy(m api.ModuleStatus) string {
+	if m.State == catalogue.StateRemoved {
+		return "mesh repo add " + m.Repository + ", or commit its folder again, or mesh unassign " + m.Module
+	}
+	return "correct its module.json and commit"
+}
+
 // onNode gives the facts of a module on one node.
 func onNode(m api.ModuleStatus, node api.Node) ([]api.Fact, string) {
 	at := slices.IndexFunc(node.Modules, func(n api.NodeModule) bool { return n.Module == m.Module })
@@ -169,9 +183,9 @@ func onNode(m api.ModuleStatus, node api.Node) ([]api.Fact, string) {
 	if on.Blocked != "" {
 		return []api.Fact{{Fact: "declared", Message: node.Name + ": " + on.Blocked}}, "mesh plan " + node.Name
 	}
-	facts := []api.Fact{{Fact: "declared", Message: fmt.Sprintf("%s should run %s", node.Name, on.Declared), OK: true}}
+	facts := []api.Fact{{Fact: "declared", Message: fmt.Sprintf("%s should run %s", node.Name, on.Declared), At: node.DeclaredAt, OK: true}}
 	facts = append(facts, api.Fact{Fact: "pushed", Message: fmt.Sprintf("%s was told generation %d", node.Name, node.Pushed), At: node.PushedAt, OK: on.Running == on.Declared || node.State == delivery.StatePushed})
-	applied := api.Fact{Fact: "applied", Message: fmt.Sprintf("%s runs %s (generation %d)", node.Name, on.Running, node.Applied), At: node.LastReport, OK: on.Running == on.Declared && on.State == "running"}
+	applied := api.Fact{Fact: "applied", Message: fmt.Sprintf("%s runs %s (generation %d)", node.Name, on.Running, node.Applied), At: node.AppliedAt, OK: on.Running == on.Declared && on.State == "running"}
 	if on.Running == "" {
 		applied.Message = node.Name + " runs none of it"
 	}

@@ -185,6 +185,12 @@ func (a *app) show(answer any, table func()) error {
 	return nil
 }
 
+// did says that something was done, where the controller has nothing more to say.
+func (a *app) did(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	return a.show(map[string]string{"done": text}, func() { fmt.Fprintln(a.stdout, text) })
+}
+
 // confirm asks on a terminal; without one it refuses unless -y was given.
 func (a *app) confirm(question string) error {
 	if a.yes {

@@ -302,8 +302,7 @@ func (a *app) unassignCommand() *cobra.Command {
 				if _, err := api.AssignmentRemove.Do(ctx, client, in); err != nil {
 					return err
 				}
-				fmt.Fprintf(a.stdout, "%s is no longer assigned to %s; mesh plan shows what a push would remove\n", in.Module, in.Node)
-				return nil
+				return a.did("%s is no longer assigned to %s; mesh plan shows what a push would remove", in.Module, in.Node)
 			})
 		},
 	}

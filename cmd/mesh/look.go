@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -203,24 +204,33 @@ func (a *app) doctorCommand() *cobra.Command {
 // versionWait bounds how long `mesh version` waits for a controller.
 const versionWait = 5 * time.Second
 
+// versions is what version prints as JSON.
+type versions struct {
+	Program    string           `json:"program"`
+	Controller *api.VersionInfo `json:"controller,omitempty"` // where one is known and answers
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "The version of this program, and of the controller if one is known", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintln(a.stdout, "mesh "+version)
-			client, err := a.client()
-			if err != nil {
-				return nil //nolint:nilerr // without a context there is no controller to ask
+			answer := versions{Program: version}
+			var err error
+			if client, noContext := a.client(); noContext == nil { // else there is no controller to ask
+				defer client.Close()
+				ctx, cancel := context.WithTimeout(cmd.Context(), min(a.timeout, versionWait))
+				defer cancel()
+				var info api.VersionInfo
+				if info, err = api.SystemVersion.Do(ctx, client, api.None{}); err == nil {
+					answer.Controller = &info
+				}
 			}
-			defer client.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), min(a.timeout, versionWait))
-			defer cancel()
-			info, err := api.SystemVersion.Do(ctx, client, api.None{})
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stdout, "controller %s of mesh %s\n", info.Version, info.Mesh)
-			return nil
+			return errors.Join(a.show(answer, func() {
+				fmt.Fprintln(a.stdout, "mesh "+answer.Program)
+				if answer.Controller != nil {
+					fmt.Fprintf(a.stdout, "controller %s of mesh %s\n", answer.Controller.Version, answer.Controller.Mesh)
+				}
+			}), err)
 		},
 	}
 }

@@ -16,12 +16,17 @@ func TestEveryAnswerIsJSONWhenAskedTo(t *testing.T) {
 	m.Join("n1")
 	m.Source("web", "1")
 	m.Hold(built("web", "1", nil))
+	var shown result
 	for _, command := range []string{
 		"assign web --node n1", "status", "behind", "plan", "plan n1", "why web", "why web n1", "builds", "doctor",
 		"node ls", "node show n1", "node label n1 rack=a", "repo add https://forge.example/more.git", "repo ls", "repo show " + repository,
-		"secret ls", "builder ls", "builder issue --node n1",
+		"secret ls", "builder ls", "builder issue --node n1", "version", "repo refresh " + repository,
+		"unassign web --node n1 -y", "repo rm " + repository + " -y", "node forget n1 -y",
 	} {
 		r := m.run(append(strings.Fields(command), "-o", "json")...)
+		if strings.HasPrefix(command, "repo show") {
+			shown = r
+		}
 		if r.code != exitDone && command != "doctor" {
 			r.exits(exitDone)
 		}
@@ -31,6 +36,9 @@ func TestEveryAnswerIsJSONWhenAskedTo(t *testing.T) {
 		if r.stderr != "" {
 			t.Errorf("%s: %s", command, r.stderr)
 		}
+	}
+	if shown := answer[repositoryShown](shown); shown.Repository.URL != repository || len(shown.Modules) != 1 || shown.Modules[0].Module != "web" {
+		t.Errorf("repo show: %+v", shown)
 	}
 	check := m.run("doctor", "-o", "json")
 	if ok := answer[api.SelfCheck](check).OK; ok != (check.code == exitDone) || !ok && check.code != exitFailed {

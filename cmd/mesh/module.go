@@ -35,11 +35,19 @@ func (a *app) moduleCommand() *cobra.Command {
 	return command
 }
 
+// moduleChecked is one verdict of module check, as JSON.
+type moduleChecked struct {
+	File   string `json:"file"`
+	Module string `json:"module,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
 func (a *app) checkModules(args []string) error {
 	if len(args) == 0 {
 		args = []string{"."}
 	}
 	bad := 0
+	checked := make([]moduleChecked, 0, len(args))
 	for _, path := range args {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			path = filepath.Join(path, moduleFile)
@@ -48,12 +56,23 @@ func (a *app) checkModules(args []string) error {
 		if err == nil {
 			var module *schema.Module
 			if module, err = schema.ParseModule(path, text); err == nil {
-				fmt.Fprintf(a.stdout, "%s: module %s is fine\n", path, module.Name)
+				checked = append(checked, moduleChecked{File: path, Module: module.Name})
 				continue
 			}
 		}
 		bad++
+		checked = append(checked, moduleChecked{File: path, Error: err.Error()})
 		fmt.Fprintln(a.stderr, err)
+	}
+	err := a.show(map[string]any{"modules": checked}, func() {
+		for _, one := range checked {
+			if one.Error == "" {
+				fmt.Fprintf(a.stdout, "%s: module %s is fine\n", one.File, one.Module)
+			}
+		}
+	})
+	if err != nil {
+		return err
 	}
 	if bad > 0 {
 		return said(exitFailed)
@@ -101,8 +120,7 @@ func (a *app) initModule(dir, name string) error {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	fmt.Fprintf(a.stdout, "%s is written; put files beside it in files/ and commit both\n", path)
-	return nil
+	return a.did("%s is written; put files beside it in files/ and commit both", path)
 }
 
 func (a *app) schemaCommand() *cobra.Command {

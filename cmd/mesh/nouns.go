@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,8 +64,10 @@ func (a *app) nodeCommand() *cobra.Command {
 				if err := a.confirm("forget " + args[0] + " and everything assigned to it?"); err != nil {
 					return err
 				}
-				_, err := api.NodeForget.Do(ctx, client, api.NodeRef{Node: args[0]})
-				return err
+				if _, err := api.NodeForget.Do(ctx, client, api.NodeRef{Node: args[0]}); err != nil {
+					return err
+				}
+				return a.did("%s is no longer a node of the mesh; what it runs, it runs on", args[0])
 			})
 		},
 	}
@@ -129,8 +132,10 @@ func (a *app) repoCommand() *cobra.Command {
 				if err := a.confirm("stop watching " + args[0] + "?"); err != nil {
 					return err
 				}
-				_, err := api.RepositoryRemove.Do(ctx, client, api.RepositoryRef{URL: args[0]})
-				return err
+				if _, err := api.RepositoryRemove.Do(ctx, client, api.RepositoryRef{URL: args[0]}); err != nil {
+					return err
+				}
+				return a.did("%s is no longer watched", args[0])
 			})
 		},
 	}
@@ -138,13 +143,21 @@ func (a *app) repoCommand() *cobra.Command {
 		Use: "refresh URL", Short: "Look at a repository now", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
-				_, err := api.RepositoryRefresh.Do(ctx, client, api.RepositoryRef{URL: args[0]})
-				return err
+				if _, err := api.RepositoryRefresh.Do(ctx, client, api.RepositoryRef{URL: args[0]}); err != nil {
+					return err
+				}
+				return a.did("%s is looked at; mesh repo ls shows what is read", args[0])
 			})
 		},
 	}
 	command.AddCommand(add, list, show, remove, refresh)
 	return command
+}
+
+// repositoryShown is what repo show prints as JSON.
+type repositoryShown struct {
+	Repository api.Repository     `json:"repository"`
+	Modules    []api.ModuleStatus `json:"modules"`
 }
 
 func (a *app) showRepository(cmd *cobra.Command, url string) error {
@@ -161,14 +174,13 @@ func (a *app) showRepository(cmd *cobra.Command, url string) error {
 			if repository.URL != url {
 				continue
 			}
-			return a.show(repository, func() {
+			from := slices.DeleteFunc(modules.Modules, func(m api.ModuleStatus) bool { return m.Repository != url })
+			return a.show(repositoryShown{repository, from}, func() {
 				a.printRepositories([]api.Repository{repository})
 				fmt.Fprintln(a.stdout)
 				rows := [][]string{}
-				for _, m := range modules.Modules {
-					if m.Repository == url {
-						rows = append(rows, []string{m.Module, orDash(m.Path), m.State, short(m.Tree), moduleNote(m)})
-					}
+				for _, m := range from {
+					rows = append(rows, []string{m.Module, orDash(m.Path), m.State, short(m.Tree), moduleNote(m)})
 				}
 				table(a.stdout, "no modules", []string{"MODULE", "PATH", "STATE", "TREE", "NOTE"}, rows)
 			})
@@ -231,8 +243,7 @@ func (a *app) secretCommand() *cobra.Command {
 				if _, err := api.SecretGive.Do(ctx, client, in); err != nil {
 					return err
 				}
-				fmt.Fprintf(a.stdout, "secret %s of %s is sealed to %s\n", in.Name, in.Module, in.Node)
-				return nil
+				return a.did("secret %s of %s is sealed to %s", in.Name, in.Module, in.Node)
 			})
 		},
 	}

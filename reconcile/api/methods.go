@@ -265,9 +265,11 @@ type Node struct {
 	Reasons      []Reason          `json:"reasons,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	Capabilities []string          `json:"capabilities,omitempty"`
-	Pushed       int64             `json:"pushed"` // generation last pushed
+	DeclaredAt   time.Time         `json:"declaredAt,omitzero"` // when what it should be last changed
+	Pushed       int64             `json:"pushed"`              // generation last pushed
 	PushedAt     time.Time         `json:"pushedAt,omitzero"`
-	Applied      int64             `json:"applied"` // generation last applied
+	Applied      int64             `json:"applied"`            // generation last applied
+	AppliedAt    time.Time         `json:"appliedAt,omitzero"` // when it first said so
 	LastReport   time.Time         `json:"lastReport,omitzero"`
 	Outcome      string            `json:"outcome,omitempty"`
 	Cause        string            `json:"cause,omitempty"`

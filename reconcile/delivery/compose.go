@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -162,8 +161,8 @@ func readComposed(ctx context.Context, q inventory.Queryer, node string, lock bo
 func refreshing(ctx context.Context, q inventory.Queryer, nodes []string) (bool, error) {
 	var busy bool
 	err := q.QueryRow(ctx, `
-SELECT EXISTS (SELECT FROM mesh.work WHERE kind = $1 AND key = ANY($2) AND attempts = 0 AND due <= mesh.mesh_now())`,
-		extension.ComposeKind, slices.Clone(nodes)).Scan(&busy)
+SELECT EXISTS (SELECT FROM mesh.work WHERE kind = $1 AND ($2::text[] IS NULL OR key = ANY($2)) AND attempts = 0 AND due <= mesh.mesh_now())`,
+		extension.ComposeKind, nodes).Scan(&busy)
 	return busy, err
 }
 

@@ -42,7 +42,7 @@ func (d *Delivery) plan(ctx context.Context, c *extension.Context, in api.PlanIn
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	if err := d.await(ctx, c, names); err != nil {
+	if err := d.Await(ctx, c, names); err != nil {
 		return out, err
 	}
 	all, err := readFacts(ctx, c.Store, names)
@@ -65,8 +65,9 @@ func (d *Delivery) plan(ctx context.Context, c *extension.Context, in api.PlanIn
 	return out, nil
 }
 
-// await returns when none of the nodes is about to be composed anew, or after a while.
-func (d *Delivery) await(ctx context.Context, c *extension.Context, names []string) error {
+// Await returns when none of the nodes, nil for all, is about to be composed anew, or after a
+// while: so that what a caller is told follows from what it did just before.
+func (d *Delivery) Await(ctx context.Context, c *extension.Context, names []string) error {
 	deadline := time.Now().Add(settle)
 	for {
 		busy, err := refreshing(ctx, c.Store, names)

@@ -52,6 +52,8 @@ type facts struct {
 	pushedHash    string
 	pushedBy      string
 	pushedAt      time.Time
+	composedAt    time.Time
+	appliedAt     time.Time
 	told          map[string]string // modules as last pushed
 	running       map[string]string // modules of the generation last applied
 	heard         bool
@@ -153,7 +155,7 @@ func isFailure(outcome string) bool {
 func (f facts) node(now time.Time) api.Node {
 	node := api.Node{
 		Name: f.name, Address: f.address, State: f.state(now), Reasons: f.behind(), Labels: f.labels,
-		Capabilities: f.capabilities, Pushed: f.pushed, PushedAt: f.pushedAt,
+		Capabilities: f.capabilities, DeclaredAt: f.composedAt, Pushed: f.pushed, PushedAt: f.pushedAt, AppliedAt: f.appliedAt,
 	}
 	switch node.State {
 	case StateNeverHeard:
@@ -214,6 +216,14 @@ func (f facts) failing(module string) bool {
 	return false
 }
 
+// orZero is a time that the database may not have.
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
 // readFacts reads the delivery of the nodes named, or of all, by name.
 func readFacts(ctx context.Context, q inventory.Queryer, names []string) ([]facts, error) {
 	rows, err := q.Query(ctx, `
@@ -221,7 +231,7 @@ SELECT n.name, n.address, n.labels, n.capabilities, coalesce(s.hash, ''), coales
   coalesce(s.blocked, '[]'), coalesce(s.pushed, 0), coalesce(s.pushed_hash, ''), coalesce(s.pushed_by, ''), s.pushed_at,
   coalesce((SELECT d.body->'modules' FROM mesh.declarations d WHERE d.node = n.name ORDER BY d.epoch DESC, d.generation DESC LIMIT 1), '{}'),
   coalesce((SELECT d.body->'modules' FROM mesh.declarations d WHERE d.node = n.name AND d.epoch = r.epoch AND d.generation = r.applied), '{}'),
-  r.body, r.received_at
+  r.body, r.received_at, s.composed_at, r.applied_at
 FROM mesh.nodes n LEFT JOIN mesh.node_state s ON s.node = n.name LEFT JOIN mesh.reports r ON r.node = n.name
 WHERE $1::text[] IS NULL OR n.name = ANY($1) ORDER BY n.name`, names)
 	if err != nil {
@@ -229,16 +239,14 @@ WHERE $1::text[] IS NULL OR n.name = ANY($1) ORDER BY n.name`, names)
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (facts, error) {
 		var f facts
-		var pushedAt, received *time.Time
+		var pushedAt, received, composedAt, appliedAt *time.Time
 		var report []byte
 		err := row.Scan(&f.name, &f.address, &f.labels, &f.capabilities, &f.hash, &f.composed, &f.blocked, &f.pushed,
-			&f.pushedHash, &f.pushedBy, &pushedAt, &f.told, &f.running, &report, &received)
+			&f.pushedHash, &f.pushedBy, &pushedAt, &f.told, &f.running, &report, &received, &composedAt, &appliedAt)
 		if err != nil {
 			return f, err
 		}
-		if pushedAt != nil {
-			f.pushedAt = *pushedAt
-		}
+		f.pushedAt, f.composedAt, f.appliedAt = orZero(pushedAt), orZero(composedAt), orZero(appliedAt)
 		if received != nil {
 			f.heard, f.received = true, *received
 			err = json.Unmarshal(report, &f.report)

@@ -30,11 +30,12 @@ func Report(ctx context.Context, c *extension.Context, tx pgx.Tx, report schema.
 		return fmt.Errorf("report of %s: %w", report.Node, err)
 	}
 	stored, err := tx.Exec(ctx, `
-INSERT INTO mesh.reports AS r (node, epoch, sequence, seen, applied, applied_hash, outcome, cause, body)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO mesh.reports AS r (node, epoch, sequence, seen, applied, applied_hash, outcome, cause, body, applied_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN $5::bigint > 0 THEN mesh.mesh_now() END)
 ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, sequence = excluded.sequence, seen = excluded.seen,
   applied = excluded.applied, applied_hash = excluded.applied_hash, outcome = excluded.outcome,
-  cause = excluded.cause, body = excluded.body, received_at = excluded.received_at
+  cause = excluded.cause, body = excluded.body, received_at = excluded.received_at,
+  applied_at = CASE WHEN (r.epoch, r.applied) = (excluded.epoch, excluded.applied) THEN r.applied_at ELSE excluded.applied_at END
 WHERE (r.epoch, r.sequence) < (excluded.epoch, excluded.sequence)`,
 		report.Node, report.Epoch, report.Sequence, report.Seen, report.Applied, report.AppliedHash,
 		report.Outcome, report.Cause, report)

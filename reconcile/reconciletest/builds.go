@@ -75,9 +75,8 @@ func (m *Mesh) Hold(results ...schema.Result) {
 				return err
 			}
 		}
-		return nil
+		return m.invalidate(tx, m.nodes)
 	})
-	m.Recompose(m.nodes...)
 }
 
 // Work is a job that a builder has taken.

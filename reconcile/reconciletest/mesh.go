@@ -158,14 +158,16 @@ func (m *Mesh) Transact(fn func(tx pgx.Tx) error) {
 // Recompose has the declarations of nodes composed anew.
 func (m *Mesh) Recompose(nodes ...string) {
 	m.T.Helper()
-	m.Transact(func(tx pgx.Tx) error {
-		for _, node := range nodes {
-			if err := m.Host.Context().Desired.Invalidate(m.T.Context(), tx, node); err != nil {
-				return err
-			}
+	m.Transact(func(tx pgx.Tx) error { return m.invalidate(tx, nodes) })
+}
+
+func (m *Mesh) invalidate(tx pgx.Tx, nodes []string) error {
+	for _, node := range nodes {
+		if err := m.Host.Context().Desired.Invalidate(m.T.Context(), tx, node); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Node is what the controller knows of a node.
