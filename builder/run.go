@@ -138,17 +138,19 @@ func (r *run) fetch(ctx context.Context) error {
 }
 
 func (r *run) credential(req *clone.Request) error {
-	if r.job.Credential == nil {
+	if len(r.job.Credentials) == 0 {
 		return nil
 	}
-	if r.builder.Open == nil {
-		return refused(ReasonCredential, "register this builder's key", "job has a sealed credential and this builder has no key")
+	sealed, ok := r.job.Credentials[r.builder.Name]
+	if !ok || r.builder.Open == nil {
+		return refused(ReasonCredential, "mesh builder issue --node "+r.builder.Name+" and push it, then build again",
+			"repository's credential is not sealed to builder %s", r.builder.Name)
 	}
-	data, err := r.builder.Open(*r.job.Credential)
+	data, err := r.builder.Open(sealed)
 	if err != nil {
 		return refused(ReasonCredential, "seal the repository's credential to this builder again", "open repository credential: %w", err)
 	}
-	var c schema.Credential
+	var c schema.RepositoryCredential
 	if err := json.Unmarshal(data, &c); err != nil {
 		return refused(ReasonCredential, "give the repository's credential again", "repository credential cannot be read")
 	}

@@ -306,9 +306,9 @@ func TestCredentialsAppearNowhere(t *testing.T) {
 	const canary = "canary-3141592653"
 	r.Open = func(schema.Sealed) ([]byte, error) { return []byte(`{"user": "u", "password": "` + canary + `"}`), nil }
 	work(t, r, mesh.Dial(mesh.BuilderURL("one")))
-	sealed := &schema.Sealed{Recipient: "sha256:" + strings.Repeat("0", 64), Info: "x", Data: []byte("x")}
-	mesh.Order(schema.Job{ID: "a", Repository: "http://token-" + canary + "@127.0.0.1:1/x.git", Credential: sealed})
-	mesh.Order(schema.Job{ID: "b", Repository: "http://127.0.0.1:1/" + canary + ".git", Credential: sealed})
+	sealed := map[string]schema.Sealed{"one": {Recipient: "sha256:" + strings.Repeat("0", 64), Info: "x", Data: []byte("x")}}
+	mesh.Order(schema.Job{ID: "a", Repository: "http://token-" + canary + "@127.0.0.1:1/x.git", Credentials: sealed})
+	mesh.Order(schema.Job{ID: "b", Repository: "http://127.0.0.1:1/" + canary + ".git", Credentials: sealed})
 	for range 2 {
 		result := mesh.Next()
 		if result.Error == nil || result.Error.Reason != clone.ReasonUnreachable {

@@ -7,18 +7,32 @@ import (
 
 // Job is one request to a builder. ID is the correlation id.
 type Job struct {
-	Schema     int       `json:"schema"`
-	ID         string    `json:"id"`
-	Repository string    `json:"repository"`
-	Path       string    `json:"path"`
-	Ref        string    `json:"ref,omitempty"` // resolved by the builder when it builds; "" is the remote's HEAD
-	Module     string    `json:"module,omitempty"`
-	Credential *Sealed   `json:"credential,omitempty"` // repository credential, sealed to the builder
-	Recipe     string    `json:"recipe,omitempty"`     // wanted recipe version; a builder with another one refuses
-	Deadline   time.Time `json:"deadline,omitzero"`
+	Schema     int    `json:"schema"`
+	ID         string `json:"id"`
+	Repository string `json:"repository"`
+	Path       string `json:"path"`
+	Ref        string `json:"ref,omitempty"` // resolved by the builder when it builds; "" is the remote's HEAD
+	Module     string `json:"module,omitempty"`
+	// Credentials is what reading a private repository takes, a [RepositoryCredential] sealed
+	// to each builder that may get the job, by the builder's name.
+	Credentials map[string]Sealed `json:"credentials,omitempty"`
+	Recipe      string            `json:"recipe,omitempty"` // wanted recipe version; a builder with another one refuses
+	Deadline    time.Time         `json:"deadline,omitzero"`
+	// Verify asks for every artifact to be made twice and compared.
+	Verify bool `json:"verify,omitempty"`
 	// Current is the digest, Tree and Recipe of the manifest the mesh holds; when a build
 	// would give the same, the outcome is unchanged.
 	Current *CurrentManifest `json:"current,omitempty"`
+}
+
+// RepositoryCredential is what reading a private repository takes. It travels sealed only.
+type RepositoryCredential struct {
+	User     string `json:"user,omitempty"`
+	Password string `json:"password,omitempty"` // or a token; with PrivateKey its passphrase
+	// PrivateKey is an OpenSSH private key (PEM), for ssh addresses.
+	PrivateKey string `json:"privateKey,omitempty"`
+	// HostKeys are the ssh server's public keys, as lines of authorized_keys. Any other is refused.
+	HostKeys []string `json:"hostKeys,omitempty"`
 }
 
 // CurrentManifest identifies what the mesh already holds of a module.
@@ -71,11 +85,22 @@ type Result struct {
 	Digest     string      `json:"digest,omitempty"`   // of the manifest
 	Manifest   *Manifest   `json:"manifest,omitempty"` // none unless built or unchanged
 	Phases     []PhaseTime `json:"phases,omitempty"`
-	Log        string      `json:"log,omitempty"` // tail, at most 64 KiB
-	Error      *BuildError `json:"error,omitempty"`
-	Builder    string      `json:"builder"`
-	Started    time.Time   `json:"started"`
-	Ended      time.Time   `json:"ended"`
+	// Provenance is the digest of the signed statement attached to the manifest.
+	Provenance string `json:"provenance,omitempty"`
+	// Reproducible is what building twice showed, by artifact; nil when it was not asked for.
+	Reproducible map[string]Reproduction `json:"reproducible,omitempty"`
+	Log          string                  `json:"log,omitempty"` // tail, at most 64 KiB
+	Error        *BuildError             `json:"error,omitempty"`
+	Builder      string                  `json:"builder"`
+	Started      time.Time               `json:"started"`
+	Ended        time.Time               `json:"ended"`
+}
+
+// Reproduction says whether an artifact made twice was the same both times, and if not,
+// where the first difference lies: layer, file, and what differs.
+type Reproduction struct {
+	Same       bool   `json:"same"`
+	Difference string `json:"difference,omitempty"`
 }
 
 // PhaseTime is one timed phase; Artifact is set in the build phase.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -135,4 +136,8 @@ func (a *app) schemaCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+func documents() string {
+	return strings.Join([]string{"module", "manifest", "declaration", "job", "result", "report"}, "|")
 }
