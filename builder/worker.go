@@ -63,7 +63,10 @@ func (w *Worker) build(ctx context.Context, d bus.Delivery) schema.Result {
 	w.Log.Info("build begins", "build", job.ID, "repository", job.Repository, "path", job.Path, "attempt", d.Attempts)
 	live := w.progress(ctx, job.ID)
 	defer live.close()
-	return w.Builder.Build(ctx, *job, live.send)
+	// Progress goes on under the delivery's own context: a cancelled build still says so.
+	building, stop := w.heedCancel(ctx, job.ID)
+	defer stop()
+	return w.Builder.Build(building, *job, live.send)
 }
 
 // announce publishes the result and returns once the broker has it.

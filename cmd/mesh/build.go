@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 func (a *app) buildCommand() *cobra.Command {
 	var in api.BuildRequestIn
+	var logs bool
 	command := &cobra.Command{
 		Use:   "build --behind | build URL [PATH] [--ref R]",
 		Short: "Have a builder build what is behind, or one repository and path",
@@ -26,12 +29,14 @@ func (a *app) buildCommand() *cobra.Command {
 			if err := buildInput(&in, args); err != nil {
 				return err
 			}
-			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error { return a.build(ctx, client, in) })
+			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error { return a.build(ctx, client, in, logs) })
 		},
 	}
 	command.Flags().BoolVar(&in.Behind, "behind", false, "build every module that is behind")
 	command.Flags().BoolVar(&in.Retry, "retry", false, "with --behind: also what failed before with this very source")
 	command.Flags().StringVar(&in.Ref, "ref", "", "branch, tag or full ref to build (default the one tracked, or the remote's HEAD)")
+	command.Flags().BoolVar(&in.Verify, "verify", false, "make every artifact twice, and say where two of one differ")
+	command.Flags().BoolVar(&logs, "logs", false, "print what the builder says, not only its phases")
 	return command
 }
 
@@ -55,7 +60,7 @@ func buildInput(in *api.BuildRequestIn, args []string) error {
 	return nil
 }
 
-func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildRequestIn) error {
+func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildRequestIn, logs bool) error {
 	requested, err := api.BuildRequest.Do(ctx, client, in)
 	if err != nil {
 		return err
@@ -69,8 +74,18 @@ func (a *app) build(ctx context.Context, client *apiclient.Client, in api.BuildR
 	ids := make([]string, len(requested.Builds))
 	for i, build := range requested.Builds {
 		ids[i] = build.ID
+		if build.Joined {
+			fmt.Fprintf(a.stderr, "%s was asked for already and has not ended; this waits for it\n", buildName(build))
+		}
 	}
-	last, err := a.watchBuilds(ctx, client, ids)
+	last, err := a.watchBuilds(ctx, client, ids, func(name string, progress schema.Progress) {
+		switch {
+		case progress.Line == "":
+			a.phase(name, progress)
+		case logs:
+			fmt.Fprintf(a.stderr, "  %s  %-12s %s\n", progress.At.Local().Format(time.TimeOnly), name, progress.Line)
+		}
+	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		message := "timed out; the builds go on"
 		if last.Consumers == 0 {
@@ -128,12 +143,26 @@ func succeeded(state string) bool {
 	return state == string(schema.OutcomeBuilt) || state == string(schema.OutcomeUnchanged)
 }
 
-func ended(build api.Build) bool { return build.State != "queued" && build.State != "running" }
+func ended(build api.Build) bool { return !build.Ended.IsZero() }
 
-// watchBuilds prints phases as they pass and a line for each build that ends, until all have.
-func (a *app) watchBuilds(ctx context.Context, client *apiclient.Client, ids []string) (api.BuildWatchOut, error) {
-	names := map[string]string{}
+// watchBuilds hands on what builders say and prints a line for each build that ends, until
+// all have.
+func (a *app) watchBuilds(ctx context.Context, client *apiclient.Client, ids []string, said func(name string, progress schema.Progress)) (api.BuildWatchOut, error) {
 	printed := map[string]bool{}
+	return a.followBuilds(ctx, client, ids, said, func(build api.Build) {
+		if ended(build) && !printed[build.ID] {
+			printed[build.ID] = true
+			a.printBuilt(build)
+		}
+	})
+}
+
+// followBuilds asks for news until every build has ended: what builders say goes to said, and
+// each build as it stands to now.
+func (a *app) followBuilds(ctx context.Context, client *apiclient.Client, ids []string,
+	said func(name string, progress schema.Progress), now func(api.Build),
+) (api.BuildWatchOut, error) {
+	names := map[string]string{}
 	var last api.BuildWatchOut
 	for {
 		var news api.BuildWatchOut
@@ -149,18 +178,14 @@ func (a *app) watchBuilds(ctx context.Context, client *apiclient.Client, ids []s
 			names[build.ID] = buildName(build)
 		}
 		for _, progress := range news.Progress {
-			if progress.Line == "" {
-				a.phase(names[progress.ID], progress)
-			}
+			said(names[progress.ID], progress)
 		}
 		open := 0
 		for _, build := range news.Builds {
 			if !ended(build) {
 				open++
-			} else if !printed[build.ID] {
-				printed[build.ID] = true
-				a.printBuilt(build)
 			}
+			now(build)
 		}
 		if open == 0 {
 			return last, nil
@@ -196,76 +221,18 @@ func (a *app) printBuilt(build api.Build) {
 		line = fmt.Sprintf("%-9s %-14s %s: %s", build.State, buildName(build), build.Error.Reason, firstLine(build.Error.Message))
 	}
 	fmt.Fprintln(a.stdout, line)
+	for _, artifact := range slices.Sorted(maps.Keys(build.Reproducible)) {
+		fmt.Fprintf(a.stdout, "          %-14s %s\n", artifact, reproduced(build.Reproducible[artifact]))
+	}
 	if build.Error != nil && build.Error.Remedy != "" {
 		fmt.Fprintln(a.stderr, "hint: "+build.Error.Remedy)
 	}
 }
 
-func (a *app) buildsCommand() *cobra.Command {
-	var in api.BuildListIn
-	command := &cobra.Command{
-		Use: "builds", Short: "What was built, and what became of it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
-				list, err := api.BuildList.Do(ctx, client, in)
-				if err != nil {
-					return err
-				}
-				return a.show(list, func() { a.printBuilds(list.Builds) })
-			})
-		},
+// reproduced says what making an artifact twice showed.
+func reproduced(r schema.Reproduction) string {
+	if r.Same {
+		return "the same both times"
 	}
-	command.Flags().StringVar(&in.Module, "module", "", "of this module only")
-	command.Flags().IntVar(&in.Limit, "limit", 0, "at most so many (default 50)")
-	show := &cobra.Command{
-		Use: "show ID", Short: "One build with phases, artifacts and the reason if it failed", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showBuild(cmd, args[0], a.printBuild)
-		},
-	}
-	logs := &cobra.Command{
-		Use: "logs ID", Short: "The log of a build", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.showBuild(cmd, args[0], func(out api.BuildShowOut) { fmt.Fprint(a.stdout, out.Log) })
-		},
-	}
-	command.AddCommand(show, logs)
-	return command
-}
-
-func (a *app) showBuild(cmd *cobra.Command, id string, write func(api.BuildShowOut)) error {
-	return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
-		out, err := api.BuildShow.Do(ctx, client, api.BuildShowIn{ID: id})
-		if err != nil {
-			return err
-		}
-		return a.show(out, func() { write(out) })
-	})
-}
-
-func (a *app) printBuilds(builds []api.Build) {
-	rows := make([][]string, 0, len(builds))
-	for _, b := range builds {
-		note := "-"
-		if b.Error != nil {
-			note = b.Error.Reason + ": " + firstLine(b.Error.Message)
-		}
-		rows = append(rows, []string{short(b.ID), buildName(b), b.State, short(b.Digest), short(b.Commit), ago(b.Requested), took(b.Started, b.Ended), orDash(b.Builder), note})
-	}
-	table(a.stdout, "nothing was ever built", []string{"BUILD", "MODULE", "STATE", "MANIFEST", "COMMIT", "ASKED", "TOOK", "BUILDER", "NOTE"}, rows)
-}
-
-func (a *app) printBuild(out api.BuildShowOut) {
-	b := out.Build
-	fmt.Fprintf(a.stdout, "build     %s\nmodule    %s\nfrom      %s\nref       %s\ncommit    %s\nstate     %s\nmanifest  %s\nbuilder   %s\nasked     %s\ntook      %s\n",
-		b.ID, orDash(b.Module), place(b.Repository, b.Path), orDash(b.Ref), orDash(b.Commit), b.State, orDash(b.Digest), orDash(b.Builder), ago(b.Requested), took(b.Started, b.Ended))
-	if b.Error != nil {
-		fmt.Fprintf(a.stdout, "reason    %s\nmessage   %s\nremedy    %s\n", b.Error.Reason, strings.ReplaceAll(b.Error.Message, "\n", "\n          "), orDash(b.Error.Remedy))
-	}
-	for _, phase := range b.Phases {
-		fmt.Fprintf(a.stdout, "phase     %-10s %-14s %d ms\n", phase.Phase, phase.Artifact, phase.Millis)
-	}
-	for name, artifact := range out.Artifacts {
-		fmt.Fprintf(a.stdout, "artifact  %-10s %-14s %s\n", artifact.Kind, name, artifact.Digest)
-	}
+	return "differs: " + r.Difference
 }

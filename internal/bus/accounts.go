@@ -69,7 +69,7 @@ func answersOnly(write string) []TopicPermission {
 // ControllerAccount has all of the mesh's exchanges and queues, the default exchange and
 // other people's queues left out, and makes the other accounts through the management API.
 func ControllerAccount(password string) Account {
-	ours := `^(mesh|mesh\.orders|builds|builds\.dead|build-results|reports|node\..+|reply\..+)$`
+	ours := `^(mesh|mesh\.orders|builds|builds\.dead|builds\.cancelled|build-results|reports|node\..+|reply\..+)$`
 	return Account{
 		Name: ControllerName, Password: password, Tags: "administrator",
 		Configure: ours, Write: ours, Read: ours,

@@ -17,10 +17,11 @@ const (
 
 // The queues that are not of one node or one client.
 const (
-	Builds       = "builds"        // read by every builder
-	BuildsDead   = "builds.dead"   // requests that failed too often; read by the controller
-	BuildResults = "build-results" // read by the controller
-	Reports      = "reports"       // read by the controller
+	Builds          = "builds"           // read by every builder
+	BuildsDead      = "builds.dead"      // requests that failed too often; read by the controller
+	BuildsCancelled = "builds.cancelled" // read by nobody: see KeyBuildCancelled
+	BuildResults    = "build-results"    // read by the controller
+	Reports         = "reports"          // read by the controller
 )
 
 // The keys that do not name a node or a build.
@@ -38,6 +39,12 @@ const ReplyExpiry = 10 * time.Minute
 
 // KeyBuildProgress is the key of a build's progress, on Answers.
 func KeyBuildProgress(id string) string { return "build.progress." + id }
+
+// KeyBuildCancelled is the key, on Answers, under which a builder asks whether a build was
+// cancelled. Builders may read nothing but their work, so the answer is whether the question
+// finds a queue: the controller binds [BuildsCancelled] to the key of a cancelled build, and
+// under any other key the broker hands the question back ([ErrUnrouted]).
+func KeyBuildCancelled(id string) string { return KeyBuildProgress(id) + ".cancelled" }
 
 // KeyReport is the key of a node's report, on Answers.
 func KeyReport(node string) string { return "report." + node }
@@ -81,6 +88,8 @@ func MeshTopology() Topology {
 				"x-dead-letter-strategy": "at-least-once",
 				"x-overflow":             "reject-publish",
 			}},
+			// What lands here has been answered by landing.
+			{Name: BuildsCancelled, Args: map[string]any{"x-max-length": int64(1), "x-overflow": "drop-head"}},
 			{Name: BuildResults, Bindings: []Binding{{Answers, KeyBuildResult}}},
 			{Name: Reports, Bindings: []Binding{{Answers, "report.#"}}},
 		},

@@ -15,6 +15,7 @@ type BuildRequestIn struct {
 	Repository string   `json:"repository,omitempty"`
 	Path       string   `json:"path,omitempty"`
 	Ref        string   `json:"ref,omitempty"`
+	Verify     bool     `json:"verify,omitempty"` // make every artifact twice and compare
 }
 
 // BuildRequestOut names the builds requested. Consumers is the number of builders taking
@@ -24,8 +25,8 @@ type BuildRequestOut struct {
 	Consumers int     `json:"consumers"`
 }
 
-// Build is one request and, when it has ended, its one result. State is queued, running or
-// an outcome.
+// Build is one request and, when it has ended, its one result. State is queued, running,
+// cancelling or an outcome.
 type Build struct {
 	ID         string             `json:"id"`
 	Repository string             `json:"repository"`
@@ -41,6 +42,16 @@ type Build struct {
 	Requested  time.Time          `json:"requested"`
 	Started    time.Time          `json:"started,omitzero"`
 	Ended      time.Time          `json:"ended,omitzero"`
+	// Joined says of a build just asked for that it was waiting already.
+	Joined bool `json:"joined,omitempty"`
+	// Reproducible is what making each artifact twice showed, where that was asked for.
+	Reproducible map[string]schema.Reproduction `json:"reproducible,omitempty"`
+	Provenance   string                         `json:"provenance,omitempty"` // digest of the signed statement
+}
+
+// BuildCancelIn names a build by id, or a unique prefix of one.
+type BuildCancelIn struct {
+	ID string `json:"id"`
 }
 
 // BuildListIn limits a listing; Limit 0 is 50. Module "" is all.

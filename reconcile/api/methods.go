@@ -25,6 +25,7 @@ var (
 	BuildList    = Call[BuildListIn, BuildListOut]{"builds", "list", "mesh:builds:read", Query}
 	BuildShow    = Call[BuildShowIn, BuildShowOut]{"builds", "show", "mesh:builds:read", Query}
 	BuildWatch   = Call[BuildWatchIn, BuildWatchOut]{"builds", "watch", "mesh:builds:read", Query}
+	BuildCancel  = Call[BuildCancelIn, Build]{"builds", "cancel", "mesh:builds:cancel", Mutation}
 
 	NodeAdd    = Call[NodeAddIn, Node]{"nodes", "add", "mesh:nodes:add", Mutation}
 	NodeList   = Call[None, NodeListOut]{"nodes", "list", "mesh:nodes:read", Query}

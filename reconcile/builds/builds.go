@@ -65,6 +65,7 @@ func (b *Builds) Extension() extension.Extension {
 		API:        func(*extension.Context) []extension.Method { return b.methods() },
 		Reconcilers: []extension.Reconciler{
 			{Name: workPublish, ShardBy: extension.ShardNone, Run: b.publish},
+			{Name: workCancel, ShardBy: extension.ShardNone, Run: b.tellCancelled},
 			{Name: workSweep, ShardBy: extension.ShardNone, Run: b.sweep, Periodic: []extension.Periodic{{Key: "sweep", Every: 15 * time.Second}}},
 		},
 		Catalog:   extension.Catalog{Actions: actions, ResourceTypes: []string{"build", "module", "repository"}},
@@ -75,7 +76,7 @@ func (b *Builds) Extension() extension.Extension {
 }
 
 var actions = []string{
-	api.BuildRequest.Action, api.BuildList.Action, api.ModuleList.Action,
+	api.BuildRequest.Action, api.BuildList.Action, api.BuildCancel.Action, api.ModuleList.Action,
 	api.RepositoryAdd.Action, api.RepositoryList.Action, api.RepositoryRemove.Action, api.RepositoryRefresh.Action,
 	api.BuilderIssue.Action, api.BuilderList.Action,
 }
@@ -93,6 +94,9 @@ func (b *Builds) methods() []extension.Method {
 		}),
 		extension.Handle(api.BuildShow, plain, func(ctx context.Context, c *mc, in api.BuildShowIn) (api.BuildShowOut, error) {
 			return b.show(ctx, c.Tx, in)
+		}),
+		extension.Handle(api.BuildCancel, plain, func(ctx context.Context, c *mc, in api.BuildCancelIn) (api.Build, error) {
+			return b.cancel(ctx, c.Context, c.Tx, c.Caller.Name, in)
 		}),
 		extension.Handle(api.BuildWatch, waits, func(ctx context.Context, c *mc, in api.BuildWatchIn) (api.BuildWatchOut, error) {
 			return b.watch(ctx, c.Context, in)
@@ -131,7 +135,7 @@ func (b *Builds) start(_ context.Context, c *extension.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
 	reply := bus.ReplyTopology(b.config.Client)
-	reply.Queues[0].Bindings = append(reply.Queues[0].Bindings, bus.Binding{Exchange: bus.Answers, Key: bus.KeyBuildProgress("#")})
+	reply.Queues[0].Bindings = append(reply.Queues[0].Bindings, bus.Binding{Exchange: bus.Answers, Key: bus.KeyBuildProgress("*")})
 	b.running.Go(func() {
 		for _, topology := range []bus.Topology{bus.MeshTopology(), reply} {
 			if err := bus.Declare(ctx, b.config.Bus, topology); err != nil && ctx.Err() == nil {

@@ -47,7 +47,9 @@ const settleAfter = 30 * time.Second
 func (b *Builds) sweep(ctx context.Context, run *extension.Run, _ string) (string, error) {
 	var open int
 	err := run.Store.QueryRow(ctx, `
-SELECT count(*) FROM mesh.builds WHERE outcome = '' AND published_at < clock_timestamp() - $1::interval`, settleAfter).Scan(&open)
+SELECT count(*) FROM mesh.builds
+WHERE outcome = '' AND published_at < clock_timestamp() - $1::interval OR cancelled_at IS NOT NULL AND (outcome = '' OR cancel_bound)`,
+		settleAfter).Scan(&open)
 	if err != nil || open == 0 {
 		return extension.Done, err
 	}
@@ -55,8 +57,8 @@ SELECT count(*) FROM mesh.builds WHERE outcome = '' AND published_at < clock_tim
 	if err != nil {
 		return "", err
 	}
-	if info.Messages > 0 {
-		return extension.Done, nil
+	if err := b.sweepCancelled(ctx, run, info.Messages == 0); err != nil || info.Messages > 0 {
+		return extension.Done, err
 	}
 	return extension.Done, run.Tx(ctx, func(tx pgx.Tx) error {
 		return b.republish(ctx, run.Context, tx, settleAfter)

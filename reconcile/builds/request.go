@@ -21,6 +21,7 @@ import (
 // The work kinds of this extension.
 const (
 	workPublish = "build.publish"
+	workCancel  = "build.cancel"
 	workSweep   = "build.sweep"
 )
 
@@ -44,7 +45,8 @@ func (b *Builds) request(ctx context.Context, c *extension.Context, tx pgx.Tx, c
 	}
 	out := api.BuildRequestOut{Builds: []api.Build{}}
 	for _, job := range jobs {
-		build, err := b.record(ctx, c, tx, caller, job)
+		job.Verify = in.Verify
+		build, err := b.ask(ctx, c, tx, caller, job)
 		if err != nil {
 			return out, err
 		}
@@ -58,6 +60,7 @@ func (b *Builds) request(ctx context.Context, c *extension.Context, tx pgx.Tx, c
 type wanted struct {
 	schema.Job
 	recipe string
+	seen   time.Time // the source's commit, by the catalogue; zero where it has none
 }
 
 func (b *Builds) jobs(ctx context.Context, tx pgx.Tx, in api.BuildRequestIn) ([]wanted, error) {
@@ -114,7 +117,7 @@ func (b *Builds) job(m *moduleFacts) wanted {
 			Schema: schema.Version, ID: newID(), Repository: m.repository, Path: m.path, Ref: m.ref,
 			Module: m.name, Recipe: recipe.Version,
 		},
-		recipe: b.recipe(m.document),
+		recipe: b.recipe(m.document), seen: m.seen,
 	}
 	if m.manifest != nil {
 		job.Current = &schema.CurrentManifest{Digest: m.manifest.Digest, Tree: m.manifest.Tree, Recipe: m.manifest.Recipe}

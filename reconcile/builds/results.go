@@ -37,7 +37,12 @@ func (b *Builds) onResult(ctx context.Context, d bus.Delivery) error {
 	if result.ID != d.CorrelationID {
 		return b.refuse(ctx, d, fmt.Sprintf("it answers %q under the correlation %q", result.ID, d.CorrelationID))
 	}
-	err = b.host.Transact(ctx, func(tx pgx.Tx) error { return b.Record(ctx, b.host, tx, builder, *result) })
+	err = b.host.Transact(ctx, func(tx pgx.Tx) error {
+		if err := b.Record(ctx, b.host, tx, builder, *result); err != nil {
+			return err
+		}
+		return noteAnswer(ctx, b.host, tx, result.ID)
+	})
 	if errors.Is(err, errRefused) {
 		return b.refuse(ctx, d, err.Error())
 	}
@@ -90,7 +95,13 @@ func (b *Builds) Record(ctx context.Context, c *extension.Context, tx pgx.Tx, bu
 	if m := result.Manifest; m != nil && (m.Source.Repository != repository || m.Source.Path != path || m.Module != result.Module) {
 		return fmt.Errorf("%w: the manifest of build %s is of another source", errRefused, result.ID)
 	}
+	if err := cancelledBecause(ctx, tx, &result); err != nil {
+		return err
+	}
 	if err := writeResult(ctx, tx, builder, result); err != nil {
+		return err
+	}
+	if err := b.supersedeOlder(ctx, c, tx, result, requested); err != nil {
 		return err
 	}
 	return b.adopt(ctx, c, tx, result, requested)

@@ -3,7 +3,6 @@ package builds
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,16 +18,18 @@ import (
 const (
 	stateQueued  = "queued"
 	stateRunning = "running"
+	stateEnding  = "cancelling"
 )
 
-const buildColumns = `id, repository, path, ref, module, outcome, result, digest, commit, builder, requested_at, started_at, ended_at`
+const buildColumns = `id, repository, path, ref, module, outcome, result, digest, commit, builder, requested_at, started_at, ended_at, cancelled_at IS NOT NULL`
 
 func scanBuild(row pgx.CollectableRow) (api.Build, error) {
 	var b api.Build
 	var result []byte
 	var started, ended *time.Time
+	var cancelled bool
 	err := row.Scan(&b.ID, &b.Repository, &b.Path, &b.Ref, &b.Module, &b.State, &result, &b.Digest, &b.Commit, &b.Builder,
-		&b.Requested, &started, &ended)
+		&b.Requested, &started, &ended, &cancelled)
 	if err != nil {
 		return b, err
 	}
@@ -39,6 +40,8 @@ func scanBuild(row pgx.CollectableRow) (api.Build, error) {
 		b.Ended = *ended
 	}
 	switch {
+	case b.State == "" && cancelled:
+		b.State = stateEnding
 	case b.State == "" && started != nil:
 		b.State = stateRunning
 	case b.State == "":
@@ -49,7 +52,7 @@ func scanBuild(row pgx.CollectableRow) (api.Build, error) {
 		if err := json.Unmarshal(result, &r); err != nil {
 			return b, fmt.Errorf("result of build %s: %w", b.ID, err)
 		}
-		b.Error, b.Phases = r.Error, r.Phases
+		b.Error, b.Phases, b.Reproducible, b.Provenance = r.Error, r.Phases, r.Reproducible, r.Provenance
 	}
 	return b, nil
 }
@@ -78,29 +81,33 @@ func (b *Builds) list(ctx context.Context, q inventory.Queryer, in api.BuildList
 	return api.BuildListOut{Builds: builds}, err
 }
 
-func (b *Builds) show(ctx context.Context, q inventory.Queryer, in api.BuildShowIn) (api.BuildShowOut, error) {
-	var out api.BuildShowOut
-	if in.ID == "" {
-		return out, &api.Error{Code: api.CodeInvalidInput, Message: "no build was named", Remedy: "mesh builds"}
+// find is the build with an id, or a unique prefix of one.
+func find(ctx context.Context, q inventory.Queryer, id string) (api.Build, error) {
+	if id == "" {
+		return api.Build{}, &api.Error{Code: api.CodeInvalidInput, Message: "no build was named", Remedy: "mesh builds"}
 	}
-	prefix := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(in.ID) + "%"
+	prefix := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(id) + "%"
 	found, err := list(ctx, q, `WHERE id LIKE $1 ORDER BY id LIMIT 2`, prefix)
 	switch {
 	case err != nil:
-		return out, err
+		return api.Build{}, err
 	case len(found) == 0:
-		return out, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no build %s", in.ID), Remedy: "mesh builds"}
-	case len(found) > 1 && found[0].ID != in.ID:
-		return out, &api.Error{Code: api.CodeInvalidInput, Message: fmt.Sprintf("several builds begin with %s", in.ID), Remedy: "mesh builds"}
+		return api.Build{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no build %s", id), Remedy: "mesh builds"}
+	case len(found) > 1 && found[0].ID != id:
+		return api.Build{}, &api.Error{Code: api.CodeInvalidInput, Message: fmt.Sprintf("several builds begin with %s", id), Remedy: "mesh builds"}
 	}
-	out.Build = found[0]
-	err = q.QueryRow(ctx, `SELECT log FROM mesh.builds WHERE id = $1`, out.Build.ID).Scan(&out.Log)
-	if err != nil {
-		return out, fmt.Errorf("read build %s: %w", out.Build.ID, err)
+	return found[0], nil
+}
+
+func (b *Builds) show(ctx context.Context, q inventory.Queryer, in api.BuildShowIn) (api.BuildShowOut, error) {
+	var out api.BuildShowOut
+	var err error
+	if out.Build, err = find(ctx, q, in.ID); err != nil {
+		return out, err
 	}
 	var document []byte
-	err = q.QueryRow(ctx, `SELECT artifacts FROM mesh.builds WHERE id = $1`, out.Build.ID).Scan(&document)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	err = q.QueryRow(ctx, `SELECT log, artifacts FROM mesh.builds WHERE id = $1`, out.Build.ID).Scan(&out.Log, &document)
+	if err != nil {
 		return out, fmt.Errorf("read build %s: %w", out.Build.ID, err)
 	}
 	if len(document) > 0 {

@@ -1,6 +1,7 @@
 package reconciletest
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"time"
@@ -90,6 +91,15 @@ func (w Work) Say(phase schema.Phase, line string) {
 	w.builder.m.Publish(w.builder.conn,
 		bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildProgress(w.ID), CorrelationID: w.ID},
 		schema.Progress{ID: w.ID, Phase: phase, Line: line, Builder: w.builder.node, At: time.Now().UTC()})
+}
+
+// Cancelled asks, as a builder does, whether the build was cancelled.
+func (w Work) Cancelled() bool {
+	ctx, cancel := context.WithTimeout(w.builder.m.T.Context(), Patience)
+	defer cancel()
+	return w.builder.conn.Publish(ctx, bus.Message{
+		Exchange: bus.Answers, Key: bus.KeyBuildCancelled(w.ID), CorrelationID: w.ID, Body: []byte(`{}`),
+	}) == nil
 }
 
 // Builder plays a builder, with its account.
