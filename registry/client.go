@@ -220,7 +220,18 @@ func statusError(response *http.Response) *StatusError {
 		Method: response.Request.Method, Path: response.Request.URL.Path, Status: response.StatusCode,
 		Message: errorMessage(text), after: retryAfter(response.Header.Get("Retry-After"), time.Now()),
 	}
+	if insufficientScope(response) {
+		e.Status, e.Message = http.StatusForbidden, "the token is good and does not reach this"
+	}
 	return e
+}
+
+// insufficientScope tells a good token that does not reach from one that is refused. The
+// distribution project's registries answer 401 to both and say which in the challenge; RFC 6750
+// has 403 for the first.
+func insufficientScope(response *http.Response) bool {
+	return response.StatusCode == http.StatusUnauthorized &&
+		strings.Contains(response.Header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
 }
 
 // errorMessage gives the text of an OCI error answer, or nothing.

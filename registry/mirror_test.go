@@ -106,7 +106,7 @@ func (w *world) pushIndex(t *testing.T, repository, tag string, index v1.ImageIn
 func (w *world) tag(t *testing.T, repository, digest, tag string) {
 	t.Helper()
 	client, token := plain(t, w.Registry), w.Token("*", "pull", "push")
-	found := get(t, client, "GET", w.URL+"/v2/"+repository+"/manifests/"+digest, token, "Accept", "application/vnd.oci.image.index.v1+json")
+	found := get(t, client, "GET", w.URL+"/v2/"+repository+"/manifests/"+digest, token, "Accept", documentTypes)
 	request := must(http.NewRequestWithContext(t.Context(), http.MethodPut, w.URL+"/v2/"+repository+"/manifests/"+tag, bytes.NewReader(must(io.ReadAll(found.Body)))))
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", found.Header.Get("Content-Type"))
@@ -119,32 +119,37 @@ func (w *world) tag(t *testing.T, repository, digest, tag string) {
 
 func TestS1_100_AMirroredImageIsPullableWithTheOutsideCut(t *testing.T) {
 	t.Parallel()
-	outside, mesh := newWorld(t), registrytest.Start(t)
-	index := indexOf("linux/amd64", "linux/arm64")
-	outside.pushIndex(t, "library/postgres", "16", index)
-	client := outside.client(t, mesh)
-	reference := outside.Address + "/library/postgres:16"
-	got, err := client.Mirror(t.Context(), reference, nil, "modules/db/server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest := must(index.Digest()).String()
-	if got.Digest != digest || got.Upstream != digest || got.Carried || !slices.Equal(got.Platforms, []string{"linux/amd64", "linux/arm64"}) {
-		t.Errorf("mirrored %+v, want digest %s", got, digest)
-	}
-	outside.cut.Store(true)
-	pullAll(t, mesh, "modules/db/server", digest, must(index.RawManifest()), 3)
-	if _, err := client.Mirror(t.Context(), reference, nil, "modules/db/again"); err == nil {
-		t.Error("mirrored from an outside that is cut off: this test shows nothing")
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		outside, mesh := newWorld(t), store
+		index := indexOf("linux/amd64", "linux/arm64")
+		outside.pushIndex(t, "library/postgres", "16", index)
+		client := outside.client(t, mesh)
+		reference := outside.Address + "/library/postgres:16"
+		got, err := client.Mirror(t.Context(), reference, nil, "modules/db/server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := must(index.Digest()).String()
+		if got.Digest != digest || got.Upstream != digest || got.Carried || !slices.Equal(got.Platforms, []string{"linux/amd64", "linux/arm64"}) {
+			t.Errorf("mirrored %+v, want digest %s", got, digest)
+		}
+		outside.cut.Store(true)
+		pullAll(t, mesh, "modules/db/server", digest, must(index.RawManifest()), 3)
+		if _, err := client.Mirror(t.Context(), reference, nil, "modules/db/again"); err == nil {
+			t.Error("mirrored from an outside that is cut off: this test shows nothing")
+		}
+	})
 }
+
+// documentTypes is what a client has to name: 2.8 shows an index only to those who do.
+const documentTypes = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
 // pullAll reads an index and all below it over plain HTTP, and compares every byte.
 func pullAll(t *testing.T, mesh *registrytest.Registry, repository, digest string, want []byte, children int) {
 	t.Helper()
 	client, token := plain(t, mesh), mesh.Token(repository, "pull")
 	read := func(kind, digest string) []byte {
-		response := get(t, client, "GET", mesh.URL+"/v2/"+repository+"/"+kind+"/"+digest, token, "Accept", "*/*")
+		response := get(t, client, "GET", mesh.URL+"/v2/"+repository+"/"+kind+"/"+digest, token, "Accept", documentTypes)
 		data := must(io.ReadAll(response.Body))
 		if hash, _, err := v1.SHA256(bytes.NewReader(data)); err != nil || response.StatusCode != http.StatusOK || hash.String() != digest {
 			t.Fatalf("%s %s: %s", kind, digest, response.Status)
@@ -169,80 +174,86 @@ func pullAll(t *testing.T, mesh *registrytest.Registry, repository, digest strin
 
 func TestMirrorKeepsTheDeclaredPlatformsAndSaysWhichThereAre(t *testing.T) {
 	t.Parallel()
-	outside, mesh := newWorld(t), registrytest.Start(t)
-	index := indexOf("linux/amd64", "linux/arm64", "linux/s390x")
-	outside.pushIndex(t, "library/postgres", "16", index)
-	client, reference := outside.client(t, mesh), outside.Address+"/library/postgres:16"
-	got, err := client.Mirror(t.Context(), reference, []string{"linux/arm64"}, "modules/db/server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got.Platforms, []string{"linux/arm64"}) || got.Digest == got.Upstream || got.Upstream != must(index.Digest()).String() {
-		t.Errorf("mirrored %+v", got)
-	}
-	pullAll(t, mesh, "modules/db/server", got.Digest, nil, 1)
-	if _, err := client.Mirror(t.Context(), reference, []string{"linux/mips"}, "modules/db/server"); err == nil || !strings.Contains(err.Error(), "no platform linux/mips, only linux/amd64, linux/arm64, linux/s390x") {
-		t.Errorf("a platform it does not have: %v", err)
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		outside, mesh := newWorld(t), store
+		index := indexOf("linux/amd64", "linux/arm64", "linux/s390x")
+		outside.pushIndex(t, "library/postgres", "16", index)
+		client, reference := outside.client(t, mesh), outside.Address+"/library/postgres:16"
+		got, err := client.Mirror(t.Context(), reference, []string{"linux/arm64"}, "modules/db/server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Platforms, []string{"linux/arm64"}) || got.Digest == got.Upstream || got.Upstream != must(index.Digest()).String() {
+			t.Errorf("mirrored %+v", got)
+		}
+		pullAll(t, mesh, "modules/db/server", got.Digest, nil, 1)
+		if _, err := client.Mirror(t.Context(), reference, []string{"linux/mips"}, "modules/db/server"); err == nil || !strings.Contains(err.Error(), "no platform linux/mips, only linux/amd64, linux/arm64, linux/s390x") {
+			t.Errorf("a platform it does not have: %v", err)
+		}
+	})
 }
 
 func TestAMovedTagChangesNothingThatWasMirrored(t *testing.T) {
 	t.Parallel()
-	outside, mesh := newWorld(t), registrytest.Start(t)
-	first, second := indexOf("linux/amd64"), indexOf("linux/amd64")
-	outside.pushIndex(t, "library/postgres", "16", first)
-	client, reference := outside.client(t, mesh), outside.Address+"/library/postgres:16"
-	got, err := client.Mirror(t.Context(), reference, nil, "modules/db/server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	outside.pushIndex(t, "library/postgres", "16", second)
-	if now, err := client.ResolveUpstream(t.Context(), reference); err != nil || now != must(second.Digest()).String() {
-		t.Errorf("the reference means %s now, error %v", now, err)
-	}
-	if err := client.Resolve(t.Context(), "modules/db/server", got.Digest); err != nil {
-		t.Error(err)
-	}
-	if err := client.Resolve(t.Context(), "modules/db/server", must(second.Digest()).String()); !registry.NotFound(err) {
-		t.Errorf("what the tag means now arrived by itself: %v", err)
-	}
-	pinned := outside.Address + "/library/postgres@" + got.Digest
-	if again, err := client.Mirror(t.Context(), pinned, nil, "modules/db/pinned"); err != nil || again.Digest != got.Digest {
-		t.Errorf("by digest: %+v, %v", again, err)
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		outside, mesh := newWorld(t), store
+		first, second := indexOf("linux/amd64"), indexOf("linux/amd64")
+		outside.pushIndex(t, "library/postgres", "16", first)
+		client, reference := outside.client(t, mesh), outside.Address+"/library/postgres:16"
+		got, err := client.Mirror(t.Context(), reference, nil, "modules/db/server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outside.pushIndex(t, "library/postgres", "16", second)
+		if now, err := client.ResolveUpstream(t.Context(), reference); err != nil || now != must(second.Digest()).String() {
+			t.Errorf("the reference means %s now, error %v", now, err)
+		}
+		if err := client.Resolve(t.Context(), "modules/db/server", got.Digest); err != nil {
+			t.Error(err)
+		}
+		if err := client.Resolve(t.Context(), "modules/db/server", must(second.Digest()).String()); !registry.NotFound(err) {
+			t.Errorf("what the tag means now arrived by itself: %v", err)
+		}
+		pinned := outside.Address + "/library/postgres@" + got.Digest
+		if again, err := client.Mirror(t.Context(), pinned, nil, "modules/db/pinned"); err != nil || again.Digest != got.Digest {
+			t.Errorf("by digest: %+v, %v", again, err)
+		}
+	})
 }
 
 func TestCarriedImagesAreFoundBeforeTheOutsideIsAsked(t *testing.T) {
 	t.Parallel()
-	outside, mesh := newWorld(t), registrytest.Start(t)
-	client := outside.client(t, mesh)
-	image := imageFor("linux", "amd64")
-	dir := writeLayout(t, func(p layout.Path) error { return p.AppendImage(image) })
-	carried, err := client.PushLayout(t.Context(), dir, "docker.io/library/postgres:15")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if carried.Digest != must(image.Digest()).String() || !slices.Equal(carried.Platforms, []string{"linux/amd64"}) {
-		t.Errorf("carried %+v", carried)
-	}
-	for _, spelling := range []string{"docker.io/library/postgres:15", "postgres:15", "docker.io/library/postgres@" + carried.Digest} {
-		got, err := client.Mirror(t.Context(), spelling, []string{"linux/amd64"}, "modules/db/server")
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		outside, mesh := newWorld(t), store
+		client := outside.client(t, mesh)
+		image := imageFor("linux", "amd64")
+		dir := writeLayout(t, func(p layout.Path) error { return p.AppendImage(image) })
+		carried, err := client.PushLayout(t.Context(), dir, "docker.io/library/postgres:15")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Digest != carried.Digest || !got.Carried {
-			t.Errorf("%s: mirrored %+v", spelling, got)
+		if carried.Digest != must(image.Digest()).String() || !slices.Equal(carried.Platforms, []string{"linux/amd64"}) {
+			t.Errorf("carried %+v", carried)
 		}
-	}
-	if n := outside.requests.Load(); n != 0 {
-		t.Errorf("the outside was asked %d times", n)
-	}
-	if err := client.Resolve(t.Context(), "modules/db/server", carried.Digest); err != nil {
-		t.Error(err)
-	}
-	if _, err := client.PushLayout(t.Context(), dir, "docker.io/library/postgres@sha256:"+strings.Repeat("0", 64)); !errors.Is(err, registry.ErrDigest) {
-		t.Errorf("carried under another digest: %v", err)
-	}
+		for _, spelling := range []string{"docker.io/library/postgres:15", "postgres:15", "docker.io/library/postgres@" + carried.Digest} {
+			got, err := client.Mirror(t.Context(), spelling, []string{"linux/amd64"}, "modules/db/server")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Digest != carried.Digest || !got.Carried {
+				t.Errorf("%s: mirrored %+v", spelling, got)
+			}
+		}
+		if n := outside.requests.Load(); n != 0 {
+			t.Errorf("the outside was asked %d times", n)
+		}
+		if err := client.Resolve(t.Context(), "modules/db/server", carried.Digest); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.PushLayout(t.Context(), dir, "docker.io/library/postgres@sha256:"+strings.Repeat("0", 64)); !errors.Is(err, registry.ErrDigest) {
+			t.Errorf("carried under another digest: %v", err)
+		}
+	})
 }
 
 func TestABusyOutsideIsAskedAgain(t *testing.T) {

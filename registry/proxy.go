@@ -81,6 +81,9 @@ func (p *Proxy) forward(base *url.URL, transport *http.Transport, token string) 
 			r.Out.Header.Set("Authorization", "Bearer "+token)
 		},
 		ModifyResponse: func(response *http.Response) error {
+			if insufficientScope(response) {
+				response.StatusCode, response.Status = http.StatusForbidden, "403 Forbidden"
+			}
 			// An engine that sees a challenge goes looking for a token server.
 			response.Header.Del("Www-Authenticate")
 			response.Header.Del("Set-Cookie")

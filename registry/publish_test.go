@@ -75,28 +75,30 @@ func (b built) publish(ctx context.Context, client *registry.Client) (string, er
 
 func TestManifestIsPublishedAndReadBack(t *testing.T) {
 	t.Parallel()
-	client := registrytest.Start(t).Client(t)
-	b := newBuilt(t)
-	digest, err := b.publish(t.Context(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := b.publish(t.Context(), client)
-	if err != nil || again != digest {
-		t.Errorf("published again: digest %s, error %v; want %s", again, err, digest)
-	}
-	got, err := client.Manifest(t.Context(), "web", digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, _ := schema.Canonical(b.manifest)
-	have, _ := schema.Canonical(got)
-	if !bytes.Equal(want, have) {
-		t.Errorf("manifest changed on the way\nwant %s\nhave %s", want, have)
-	}
-	if _, err := client.Manifest(t.Context(), "db", digest); !registry.NotFound(err) {
-		t.Errorf("another module has it: %v", err)
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		client := store.Client(t)
+		b := newBuilt(t)
+		digest, err := b.publish(t.Context(), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := b.publish(t.Context(), client)
+		if err != nil || again != digest {
+			t.Errorf("published again: digest %s, error %v; want %s", again, err, digest)
+		}
+		got, err := client.Manifest(t.Context(), "web", digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := schema.Canonical(b.manifest)
+		have, _ := schema.Canonical(got)
+		if !bytes.Equal(want, have) {
+			t.Errorf("manifest changed on the way\nwant %s\nhave %s", want, have)
+		}
+		if _, err := client.Manifest(t.Context(), "db", digest); !registry.NotFound(err) {
+			t.Errorf("another module has it: %v", err)
+		}
+	})
 }
 
 // The publication fails at its first request, then at its second, and so on until one gets
@@ -183,7 +185,7 @@ func checkWhole(t *testing.T, r *registrytest.Registry) (modules int) {
 			t.Fatal(err)
 		}
 		for _, tag := range list.Tags {
-			response := get(t, client, "GET", r.URL+"/v2/"+repository+"/manifests/"+tag, token, "Accept", "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json")
+			response := get(t, client, "GET", r.URL+"/v2/"+repository+"/manifests/"+tag, token, "Accept", documentTypes)
 			if response.StatusCode != http.StatusOK {
 				t.Errorf("%s:%s: tagged and %s", repository, tag, response.Status)
 				continue
@@ -214,7 +216,7 @@ func checkImages(t *testing.T, r *registrytest.Registry, client *http.Client, to
 		t.Fatal(err)
 	}
 	image := manifest.Artifacts["server"].Digest
-	got := get(t, client, "HEAD", r.URL+"/v2/modules/web/server/manifests/"+image, token, "Accept", "application/vnd.docker.distribution.manifest.v2+json")
+	got := get(t, client, "HEAD", r.URL+"/v2/modules/web/server/manifests/"+image, token, "Accept", documentTypes)
 	if got.StatusCode != http.StatusOK {
 		t.Errorf("module names image %s: %s", image, got.Status)
 	}
@@ -222,80 +224,83 @@ func checkImages(t *testing.T, r *registrytest.Registry, client *http.Client, to
 
 func TestPublicationIsRefusedWhenTheManifestNamesWhatIsNotThere(t *testing.T) {
 	t.Parallel()
-	store := registrytest.Start(t)
-	client := store.Client(t)
-	b := newBuilt(t)
-	if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers); !registry.NotFound(err) {
-		t.Errorf("without its image: %v", err)
-	}
-	if _, err := client.PushImage(t.Context(), "modules/web/server", b.image); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers[:1]); err == nil || !strings.Contains(err.Error(), `artifact "program" has no layer`) {
-		t.Errorf("without a layer: %v", err)
-	}
-	wrong := append([]registry.Layer{layer("site", "something else")}, b.layers[1:]...)
-	if _, err := client.PublishManifest(t.Context(), b.manifest, wrong); err == nil || !strings.Contains(err.Error(), `layer "site"`) {
-		t.Errorf("with another layer: %v", err)
-	}
-	if n := checkWhole(t, store); n != 0 {
-		t.Errorf("%d modules resolve", n)
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		client := store.Client(t)
+		b := newBuilt(t)
+		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers); !registry.NotFound(err) {
+			t.Errorf("without its image: %v", err)
+		}
+		if _, err := client.PushImage(t.Context(), "modules/web/server", b.image); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers[:1]); err == nil || !strings.Contains(err.Error(), `artifact "program" has no layer`) {
+			t.Errorf("without a layer: %v", err)
+		}
+		wrong := append([]registry.Layer{layer("site", "something else")}, b.layers[1:]...)
+		if _, err := client.PublishManifest(t.Context(), b.manifest, wrong); err == nil || !strings.Contains(err.Error(), `layer "site"`) {
+			t.Errorf("with another layer: %v", err)
+		}
+		if n := checkWhole(t, store); n != 0 {
+			t.Errorf("%d modules resolve", n)
+		}
+	})
 }
 
 func TestS1_136_ImagesAndArchivesAreFetchedByDigestFromOneRegistry(t *testing.T) {
 	t.Parallel()
-	store := registrytest.Start(t)
-	b := newBuilt(t)
-	if _, err := b.publish(t.Context(), store.Client(t)); err != nil {
-		t.Fatal(err)
-	}
-	client, token := plain(t, store), store.Token("modules/*", registry.ActionPull)
-	for path, digest := range map[string]string{
-		"/v2/modules/web/blobs/":            b.manifest.Artifacts["site"].Digest,
-		"/v2/modules/web/server/manifests/": b.manifest.Artifacts["server"].Digest,
-	} {
-		response := get(t, client, "GET", store.URL+path+digest, token, "Accept", "*/*")
-		data, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != http.StatusOK {
-			t.Fatalf("%s%s: %s, %v", path, digest, response.Status, err)
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		b := newBuilt(t)
+		if _, err := b.publish(t.Context(), store.Client(t)); err != nil {
+			t.Fatal(err)
 		}
-		if sum := sha256.Sum256(data); "sha256:"+hex.EncodeToString(sum[:]) != digest {
-			t.Errorf("%s%s: other bytes", path, digest)
+		client, token := plain(t, store), store.Token("modules/*", registry.ActionPull)
+		for path, digest := range map[string]string{
+			"/v2/modules/web/blobs/":            b.manifest.Artifacts["site"].Digest,
+			"/v2/modules/web/server/manifests/": b.manifest.Artifacts["server"].Digest,
+		} {
+			response := get(t, client, "GET", store.URL+path+digest, token, "Accept", documentTypes)
+			data, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != http.StatusOK {
+				t.Fatalf("%s%s: %s, %v", path, digest, response.Status, err)
+			}
+			if sum := sha256.Sum256(data); "sha256:"+hex.EncodeToString(sum[:]) != digest {
+				t.Errorf("%s%s: other bytes", path, digest)
+			}
 		}
-	}
+	})
 }
 
 func TestWrongDigestsAreRefused(t *testing.T) {
 	t.Parallel()
-	store := registrytest.Start(t)
-	client := store.Client(t)
-	right := schema.Digest([]byte("right"))
-	push := func(text string) error {
-		return client.PushBlob(t.Context(), "modules/web", right, int64(len(text)), func() (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader(text)), nil
-		})
-	}
-	var status *registry.StatusError
-	if err := push("wrong"); !errors.As(err, &status) || status.Status != http.StatusBadRequest {
-		t.Errorf("other bytes were pushed: %v", err)
-	}
-	if there, err := client.HasBlob(t.Context(), "modules/web", right); there || err != nil {
-		t.Errorf("there: %v, %v", there, err)
-	}
-	if err := push("right"); err != nil {
-		t.Fatal(err)
-	}
-	f := newFront(t, store)
-	f.spoil = func(_ int64, w http.ResponseWriter, _ *http.Request, _ http.Handler) { _, _ = w.Write([]byte("wrong")) }
-	body, _, err := registrytest.Client(t, f.config(store)).Blob(t.Context(), "modules/web", right)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer body.Close()
-	if _, err := io.ReadAll(body); !errors.Is(err, registry.ErrDigest) {
-		t.Errorf("other bytes were read: %v", err)
-	}
+	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
+		client := store.Client(t)
+		right := schema.Digest([]byte("right"))
+		push := func(text string) error {
+			return client.PushBlob(t.Context(), "modules/web", right, int64(len(text)), func() (io.ReadCloser, error) {
+				return io.NopCloser(strings.NewReader(text)), nil
+			})
+		}
+		var status *registry.StatusError
+		if err := push("wrong"); !errors.As(err, &status) || status.Status != http.StatusBadRequest {
+			t.Errorf("other bytes were pushed: %v", err)
+		}
+		if there, err := client.HasBlob(t.Context(), "modules/web", right); there || err != nil {
+			t.Errorf("there: %v, %v", there, err)
+		}
+		if err := push("right"); err != nil {
+			t.Fatal(err)
+		}
+		f := newFront(t, store)
+		f.spoil = func(_ int64, w http.ResponseWriter, _ *http.Request, _ http.Handler) { _, _ = w.Write([]byte("wrong")) }
+		body, _, err := registrytest.Client(t, f.config(store)).Blob(t.Context(), "modules/web", right)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		if _, err := io.ReadAll(body); !errors.Is(err, registry.ErrDigest) {
+			t.Errorf("other bytes were read: %v", err)
+		}
+	})
 }
 
 func TestFailuresThatPassAreRetriedAndOthersAreNot(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package registrytest runs the mesh's real registry for tests: the same server, store, TLS
-// and tokens as in production, in a directory that ends with the test.
+// Package registrytest runs real registries for tests, with TLS and tokens, in a directory that
+// ends with the test: the mesh's embedded one ([Start]), the same as in production, and the
+// distribution project's 2.8 ([StartDistribution]). [Each] runs a test on both.
 package registrytest
 
 import (
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mesh-control/mesh/internal/pki"
+	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry"
 )
 
@@ -23,13 +25,17 @@ func Leaks() goleak.Option {
 
 // Registry is a running registry.
 type Registry struct {
-	URL         string   // https://127.0.0.1:port
-	Address     string   // 127.0.0.1:port
-	Addresses   []string // all it listens on, in the order they were given
-	CA          string   // PEM
-	Fingerprint string   // of the CA
-	Key         ed25519.PrivateKey
-	Dir         string // of the store
+	URL         string             // https://127.0.0.1:port
+	Address     string             // 127.0.0.1:port
+	Addresses   []string           // all it listens on, in the order they were given
+	CA          string             // PEM
+	Fingerprint string             // of the CA
+	Key         ed25519.PrivateKey // signs the tokens of an embedded one
+	Dir         string             // of the store
+	// Process is the program, of a registry that is one.
+	Process *testenv.DockerRegistry
+
+	token func(pattern string, actions []string) string
 }
 
 // Start runs a registry until the test ends. It listens on loopback and on every further
@@ -68,15 +74,20 @@ func StartAt(t testing.TB, dir string, listen ...string) *Registry {
 	return &Registry{
 		URL: "https://" + address, Address: address, Addresses: server.Addresses(), CA: string(caPEM),
 		Fingerprint: pki.Fingerprint(ca.Cert), Key: private, Dir: dir,
+		token: func(pattern string, actions []string) string {
+			return registry.SignToken(private, registry.Claims{
+				Subject: "test", IssuedAt: time.Now(), Access: []registry.Access{{Repository: pattern, Actions: actions}},
+			})
+		},
 	}
 }
 
 // Token allows actions in the repositories of a pattern.
-func (r *Registry) Token(pattern string, actions ...string) string {
-	return registry.SignToken(r.Key, registry.Claims{
-		Subject: "test", IssuedAt: time.Now(),
-		Access: []registry.Access{{Repository: pattern, Actions: actions}},
-	})
+func (r *Registry) Token(pattern string, actions ...string) string { return r.token(pattern, actions) }
+
+func matches(pattern, name string) bool {
+	claims := registry.Claims{Access: []registry.Access{{Repository: pattern, Actions: []string{registry.ActionPull}}}}
+	return claims.Allows(name, registry.ActionPull)
 }
 
 // Config is how to reach the registry with everything allowed.
