@@ -40,6 +40,12 @@ func (g *glance) Extension() extension.Extension {
 				extension.Handle(api.ModuleWhy, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, in api.WhyIn) (api.WhyOut, error) {
 					return g.why(ctx, c.Context, in)
 				}),
+				extension.Handle(api.ModuleTrace, extension.Options{LongPoll: true}, func(ctx context.Context, c *mc, in api.TraceIn) (api.TraceOut, error) {
+					return g.trace(ctx, c.Context, in)
+				}),
+				extension.Handle(api.ModuleGraph, extension.Options{}, func(ctx context.Context, c *mc, in api.GraphIn) (api.GraphOut, error) {
+					return g.graph(ctx, c.Tx, in)
+				}),
 			}
 		},
 	}
@@ -98,7 +104,7 @@ func (g *glance) why(ctx context.Context, c *extension.Context, in api.WhyIn) (a
 	}
 	at := slices.IndexFunc(modules, func(m api.ModuleStatus) bool { return m.Module == in.Module })
 	if at < 0 {
-		return out, &api.Error{Code: api.CodeNotFound, Message: "there is no module " + in.Module, Remedy: "mesh status"}
+		return out, unknownModule(in.Module)
 	}
 	module := modules[at]
 	if out.Facts, out.Next, err = g.source(ctx, c.Store, module); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,16 +44,13 @@ func (a *app) command() *cobra.Command {
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.contextPath, "context", "", "context file (default $MESH_CONTEXT, then ~/.config/mesh/context.json)")
-	flags.StringVarP(&a.output, "output", "o", "table", "table or json")
+	flags.StringVarP(&a.output, "output", "o", "table", "table or json (graph: text, dot, mermaid or json)")
 	flags.DurationVar(&a.timeout, "timeout", 15*time.Minute, "how long to wait at most")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do what is shown without asking")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		a.running = strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), "mesh"))
-		if a.output != "table" && a.output != "json" {
-			return usage("-o %s is not known; use table or json", a.output)
-		}
-		return nil
+		return a.checkOutput(cmd)
 	}
 	root.AddGroup(
 		&cobra.Group{ID: "look", Title: "Look:"}, &cobra.Group{ID: "change", Title: "Change:"},
@@ -63,7 +61,7 @@ func (a *app) command() *cobra.Command {
 			root.AddCommand(command)
 		}
 	}
-	add("look", a.statusCommand(), a.behindCommand(), a.planCommand(), a.whyCommand(), a.buildsCommand(), a.doctorCommand())
+	add("look", a.statusCommand(), a.behindCommand(), a.planCommand(), a.whyCommand(), a.traceCommand(), a.buildsCommand(), a.graphCommand(), a.doctorCommand())
 	add("change", a.buildCommand(), a.assignCommand(), a.unassignCommand(), a.pushCommand(), a.secretCommand(), a.builderCommand())
 	add("machines", a.nodeCommand())
 	add("modules", a.moduleCommand(), a.repoCommand(), a.schemaCommand())
@@ -71,6 +69,24 @@ func (a *app) command() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	wrongUse(root)
 	return root
+}
+
+// outputs annotates a command that prints in other formats than a table or JSON: their names,
+// the usual one first.
+const outputs = "outputs"
+
+func (a *app) checkOutput(cmd *cobra.Command) error {
+	formats := []string{"table", "json"}
+	if own := cmd.Annotations[outputs]; own != "" {
+		formats = strings.Fields(own)
+		if !cmd.Flags().Changed("output") {
+			a.output = formats[0]
+		}
+	}
+	if !slices.Contains(formats, a.output) {
+		return usage("-o %s is not known here; use %s", a.output, strings.Join(formats, ", "))
+	}
+	return nil
 }
 
 // wrongUse makes cobra's own complaints about arguments exit 2 like our own.

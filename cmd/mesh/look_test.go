@@ -18,7 +18,7 @@ func TestEveryAnswerIsJSONWhenAskedTo(t *testing.T) {
 	m.Hold(built("web", "1", nil))
 	var shown result
 	for _, command := range []string{
-		"assign web --node n1", "status", "behind", "plan", "plan n1", "why web", "why web n1", "builds", "doctor",
+		"assign web --node n1", "status", "behind", "plan", "plan n1", "why web", "why web n1", "trace web", "graph", "builds", "doctor",
 		"node ls", "node show n1", "node label n1 rack=a", "repo add https://forge.example/more.git", "repo ls", "repo show " + repository,
 		"secret ls", "builder ls", "builder issue --node n1", "version", "repo refresh " + repository,
 		"unassign web --node n1 -y", "repo rm " + repository + " -y", "node forget n1 -y",

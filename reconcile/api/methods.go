@@ -20,6 +20,8 @@ var (
 	ModuleList   = Call[None, ModuleListOut]{"modules", "list", "mesh:modules:read", Query}
 	ModuleBehind = Call[None, BehindOut]{"modules", "behind", "mesh:modules:read", Query}
 	ModuleWhy    = Call[WhyIn, WhyOut]{"modules", "why", "mesh:modules:read", Query}
+	ModuleTrace  = Call[TraceIn, TraceOut]{"modules", "trace", "mesh:modules:read", Query}
+	ModuleGraph  = Call[GraphIn, GraphOut]{"modules", "graph", "mesh:modules:read", Query}
 
 	BuildRequest = Call[BuildRequestIn, BuildRequestOut]{"builds", "request", "mesh:builds:request", Mutation}
 	BuildList    = Call[BuildListIn, BuildListOut]{"builds", "list", "mesh:builds:read", Query}

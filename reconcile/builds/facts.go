@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/catalogue/graph"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/inventory"
@@ -198,4 +199,26 @@ func (b *Builds) Statuses(ctx context.Context, q inventory.Queryer) ([]api.Modul
 		out = append(out, b.status(f.modules[name]))
 	}
 	return out, nil
+}
+
+// Parts are what the modules provide and require: as their sources say, and as their
+// manifests do where no watched repository has them.
+func (b *Builds) Parts(ctx context.Context, q inventory.Queryer) ([]graph.Module, error) {
+	f, err := b.facts(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := inventory.Manifests(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var parts []graph.Module
+	for _, name := range f.names() {
+		if document := f.modules[name].document; document != nil {
+			parts = append(parts, graph.OfModule(document))
+		} else if row, ok := manifests[name]; ok {
+			parts = append(parts, graph.OfManifest(&row.Document))
+		}
+	}
+	return parts, nil
 }

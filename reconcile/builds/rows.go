@@ -124,3 +124,10 @@ func (b *Builds) Last(ctx context.Context, q inventory.Queryer, module string) (
 	}
 	return &found[0], nil
 }
+
+// Of lists the builds that made a manifest, or were made of a commit, or have an id; each
+// given as its first digits. Newest first, at most a hundred.
+func (b *Builds) Of(ctx context.Context, q inventory.Queryer, digits string) ([]api.Build, error) {
+	return list(ctx, q, `
+WHERE starts_with(commit, $1) OR starts_with(digest, 'sha256:' || $1) OR starts_with(id, $1) ORDER BY requested_at DESC LIMIT 100`, digits)
+}
