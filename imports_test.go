@@ -22,7 +22,7 @@ var onlyImportedBy = []struct {
 	{"github.com/rabbitmq/amqp091-go", []string{"internal/bus"}, "one package speaks AMQP"},
 	{"github.com/google/go-containerregistry", []string{"registry/", "builder/internal/", "internal/carried/"}, "one package speaks OCI; carried images are written as layouts"},
 	{"github.com/distribution/distribution/v3", []string{"registry/"}, "one package speaks OCI"},
-	{"github.com/go-git/go-git/v5", []string{"catalogue/source/", "builder/"}, "git is read in two places"},
+	{"github.com/go-git/go-git/v5", []string{"internal/git", "catalogue/source/", "builder/clone"}, "one package speaks git; two read what it fetched"},
 	{"github.com/moby/moby", []string{"builder/engine/", "reconcile/host/engine/"}, "a container engine stands behind one interface"},
 }
 
@@ -33,6 +33,7 @@ var neverLinks = []struct {
 	why  string
 }{
 	{"schema", []string{module}, "the documents are a leaf"},
+	{"internal/giturl", []string{module, "github.com/go-git/go-git/v5"}, "whoever shows or compares an address links no git"},
 	{"reconcile/compose", []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go", module + "internal/"}, "composition does no I/O"},
 	{"reconcile/host", []string{"github.com/jackc/pgx/v5"}, "a host has no database"},
 	{"cmd/mesh-host", []string{"github.com/jackc/pgx/v5"}, "a host has no database"},

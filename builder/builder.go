@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/mesh-control/mesh/builder/clone"
 	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
@@ -110,7 +110,7 @@ func (b *Builder) Build(ctx context.Context, job schema.Job, progress func(schem
 		builder: b, job: job,
 		journal: &journal{builder: b.Name, id: job.ID, listener: progress},
 		result: schema.Result{
-			Schema: schema.Version, ID: job.ID, Repository: clone.Redact(job.Repository), Path: job.Path, Ref: job.Ref,
+			Schema: schema.Version, ID: job.ID, Repository: giturl.Redact(job.Repository), Path: job.Path, Ref: job.Ref,
 			Module: job.Module, Builder: b.Name, Started: time.Now().UTC(),
 		},
 	}

@@ -70,7 +70,7 @@ func explain(err error) (schema.Outcome, *schema.BuildError) {
 		}
 	case errors.As(err, &c):
 		out.Reason, out.Remedy = c.Reason, c.Remedy
-		if c.Reason == clone.ReasonLocal || c.Reason == clone.ReasonScheme {
+		if c.Reason == clone.ReasonLocal || c.Reason == clone.ReasonAddress {
 			return schema.OutcomeRefused, out
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mesh-control/mesh/builder/clone"
+	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -43,7 +43,7 @@ func (j *journal) redact(text string) string {
 	for _, s := range j.secrets {
 		text = strings.ReplaceAll(text, s, "[redacted]")
 	}
-	return clone.Redact(text)
+	return giturl.Redact(text)
 }
 
 func (j *journal) say(phase schema.Phase, artifact, line string) {

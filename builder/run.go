@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/builder/clone"
+	"github.com/mesh-control/mesh/internal/git"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
@@ -150,12 +151,14 @@ func (r *run) credential(req *clone.Request) error {
 	if err != nil {
 		return refused(ReasonCredential, "seal the repository's credential to this builder again", "open repository credential: %w", err)
 	}
-	var c schema.RepositoryCredential
+	var c git.Credential
 	if err := json.Unmarshal(data, &c); err != nil {
 		return refused(ReasonCredential, "give the repository's credential again", "repository credential cannot be read")
 	}
-	r.journal.hide(c.Password)
-	req.User, req.Password = c.User, c.Password
+	for _, secret := range git.Secrets(&c) {
+		r.journal.hide(secret)
+	}
+	req.Credential = &c
 	return nil
 }
 

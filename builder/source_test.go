@@ -245,8 +245,8 @@ func TestRefsThatAreNotThere(t *testing.T) {
 	r.failed(schema.Job{Repository: url, Ref: strings.Repeat("1", 40)}, schema.OutcomeFailed, clone.ReasonRef)
 	r.failed(schema.Job{Repository: empty.URL()}, schema.OutcomeFailed, clone.ReasonEmpty)
 	r.failed(schema.Job{Repository: "http://127.0.0.1:1/x.git"}, schema.OutcomeFailed, clone.ReasonUnreachable)
-	r.failed(schema.Job{Repository: "ext::sh -c id"}, schema.OutcomeFailed, clone.ReasonUnreachable)
-	r.failed(schema.Job{Repository: "ftp://example.org/x"}, schema.OutcomeRefused, clone.ReasonScheme)
+	r.failed(schema.Job{Repository: "ext::sh -c id"}, schema.OutcomeRefused, clone.ReasonAddress)
+	r.failed(schema.Job{Repository: "ftp://example.org/x"}, schema.OutcomeRefused, clone.ReasonAddress)
 	if result := r.built(schema.Job{Repository: url, Path: "modules/a", Ref: old}); result.Commit != old {
 		t.Errorf("a commit that is no tip gave %s", result.Commit)
 	}

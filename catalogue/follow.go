@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/git"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -62,13 +63,14 @@ func (s *Service) look(ctx context.Context, id int64) error {
 	lane := s.lane(base)
 	auth, err := s.config.Credential(ctx, base.URL)
 	if err != nil {
-		return s.failed(ctx, base, &source.Error{Reason: source.AuthenticationFailed, Message: "the repository's credential cannot be opened"})
+		return s.failed(ctx, base, &git.Error{Reason: git.AuthenticationFailed, Message: "the repository's credential cannot be opened"})
 	}
 	head, err := s.ask(ctx, base, auth, lane)
 	if err != nil {
 		return s.failed(ctx, base, err)
 	}
-	if head.Commit == base.Commit && head.Ref == base.HeadRef && base.Reader == readingRules {
+	// A commit that is the tip of nothing has a name only once it was fetched.
+	if head.Commit == base.Commit && (head.Ref == base.HeadRef || head.Ref == "") && base.Reader == readingRules {
 		return s.idle(ctx, base)
 	}
 	began := time.Now()
@@ -80,9 +82,9 @@ func (s *Service) look(ctx context.Context, id int64) error {
 	return nil
 }
 
-func (s *Service) ask(ctx context.Context, base repository, auth *source.Auth, lane *lane) (source.Head, error) {
+func (s *Service) ask(ctx context.Context, base repository, auth *git.Credential, lane *lane) (git.Head, error) {
 	if !enter(ctx, lane.ask) {
-		return source.Head{}, ctx.Err()
+		return git.Head{}, ctx.Err()
 	}
 	defer leave(lane.ask)
 	ctx, cancel := context.WithTimeout(ctx, s.config.AskTimeout)
@@ -105,11 +107,11 @@ func (s *Service) idle(ctx context.Context, base repository) error {
 // failed records why the repository cannot be read. What is not the repository's doing (the
 // database, the end of the process) is handed back and recorded nowhere.
 func (s *Service) failed(ctx context.Context, base repository, err error) error {
-	reason := source.ReasonOf(err)
+	reason := git.ReasonOf(err)
 	if reason == "" || ctx.Err() != nil {
 		return err
 	}
-	var known *source.Error
+	var known *git.Error
 	errors.As(err, &known)
 	changed := base.State != string(reason)
 	if changed || time.Since(base.LastChecked) > 10*s.config.Poll {
@@ -121,7 +123,7 @@ func (s *Service) failed(ctx context.Context, base repository, err error) error 
 }
 
 // read fetches the commit, finds its modules, parses what changed, and records it all.
-func (s *Service) read(ctx context.Context, base repository, auth *source.Auth, lane *lane) error {
+func (s *Service) read(ctx context.Context, base repository, auth *git.Credential, lane *lane) error {
 	if !enter(ctx, lane.fetch) {
 		return ctx.Err()
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/git"
 )
 
 // readingRules is the version of how a module.json is found and judged. Raise it when a
@@ -110,7 +110,7 @@ func lockRepository(ctx context.Context, tx pgx.Tx, base repository) error {
 
 // record writes what a commit holds: sources, conflicts, the repository's commit and the
 // wake-up, in one transaction. The commit never moves forward without them.
-func (s *Service) record(ctx context.Context, base repository, head source.Head, at time.Time, readings []reading) (report, error) {
+func (s *Service) record(ctx context.Context, base repository, head git.Head, at time.Time, readings []reading) (report, error) {
 	var told report
 	err := s.pool.Tx(ctx, func(tx pgx.Tx) error {
 		if err := lockRepository(ctx, tx, base); err != nil {

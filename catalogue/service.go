@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/git"
+	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/internal/store"
 )
 
@@ -28,7 +30,7 @@ type Config struct {
 	// Source says how git is spoken.
 	Source source.Config
 	// Credential is asked for what a repository's address needs; nil is none for all.
-	Credential func(ctx context.Context, url string) (*source.Auth, error)
+	Credential func(ctx context.Context, url string) (*git.Credential, error)
 	Registry   prometheus.Registerer
 	Log        *slog.Logger
 }
@@ -52,7 +54,7 @@ func (c Config) withDefaults() Config {
 		c.Fetches = 2
 	}
 	if c.Credential == nil {
-		c.Credential = func(context.Context, string) (*source.Auth, error) { return nil, nil }
+		c.Credential = func(context.Context, string) (*git.Credential, error) { return nil, nil }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -299,7 +301,7 @@ func watchDirectory(r repository) string {
 	if r.Watch != "" {
 		return r.Watch
 	}
-	directory, _ := source.LocalPath(r.URL)
+	directory, _ := giturl.Local(r.URL)
 	return directory
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/git"
 )
 
 // watcher watches directories that hold refs and calls woke for the repository they belong
@@ -193,7 +193,7 @@ func refDirectories(root string) (target string, found map[string]fs.FileInfo) {
 			found[name] = info
 		}
 	}
-	target, err := source.GitDirectory(root)
+	target, err := git.Directory(root)
 	if err != nil {
 		add(root)
 		add(filepath.Dir(root))
@@ -201,7 +201,9 @@ func refDirectories(root string) (target string, found map[string]fs.FileInfo) {
 	}
 	add(target)
 	add(filepath.Dir(target))
-	_ = filepath.WalkDir(filepath.Join(target, "refs"), func(name string, entry fs.DirEntry, err error) error {
+	common := git.CommonDirectory(target)
+	add(common)
+	_ = filepath.WalkDir(filepath.Join(common, "refs"), func(name string, entry fs.DirEntry, err error) error {
 		// What went while it was looked at has an event of its own.
 		if err == nil && entry.IsDir() {
 			add(name)

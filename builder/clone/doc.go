@@ -1,16 +1,14 @@
 // Package clone brings one commit of one repository to a builder, fresh every time.
 //
-// [Get] resolves the ref first, fetches that ref alone and shallow into a bare store inside
-// the build's own directory, and compares the commit it got with the one it resolved.
-// Nothing is ever checked out: the bytes of a file are the bytes of its blob, so the
-// machine's git configuration, hooks, filters, line-end conversion, credential helpers and
-// umask cannot change what is built. Objects lie on disk, so that memory does not grow with
-// the repository; what may be fetched is bounded.
+// [Get] fetches the one ref, shallow, through package git, into memory or, when it is large,
+// into the build's own directory. Nothing is ever checked out: the bytes of a file are the
+// bytes of its blob, so the machine's git configuration, hooks, filters, line-end conversion,
+// credential helpers and umask cannot change what is built. What may be fetched is bounded.
 //
 // Local directories are read only when the builder was started by hand. A builder that is
 // a module sees no file of its node, and a path from a job would be read with the
 // builder's eyes.
 //
-// Every failure is an [Error] with a reason from the list below; text a server sent is
-// capped and credentials are cut out of it.
+// Every failure is an [Error] with a reason; text a server sent is capped and credentials are
+// cut out of it.
 package clone

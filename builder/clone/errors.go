@@ -1,33 +1,32 @@
 package clone
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"regexp"
-	"strings"
 
-	"github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/mesh-control/mesh/internal/git"
 )
 
-// The reasons of an [Error].
+// The reasons of an [Error]. Those of package git come beside these, as they are.
 const (
 	ReasonLocal          = "LocalRepositoryRefused"
-	ReasonScheme         = "SchemeRefused"
+	ReasonAddress        = "AddressRefused"
 	ReasonUnreachable    = "RepositoryUnreachable"
-	ReasonAuthentication = "AuthenticationFailed"
-	ReasonHostKey        = "HostKeyUnknown"
-	ReasonRef            = "RefNotFound"
-	ReasonEmpty          = "EmptyRepository"
-	ReasonMoved          = "RefMoved"
+	ReasonAuthentication = string(git.AuthenticationFailed)
+	ReasonHostKey        = string(git.HostKeyUnknown)
+	ReasonRef            = string(git.RefNotFound)
+	ReasonEmpty          = string(git.EmptyRepository)
 	ReasonTooLarge       = "RepositoryTooLarge"
 	ReasonPath           = "PathNotFound"
 	ReasonSubmodule      = "SubmoduleRefused"
 	ReasonLFS            = "LFSPointer"
 )
+
+// renamed are the reasons of git that a build, which may fail for much else, tells apart by
+// saying what is meant.
+var renamed = map[git.Reason]string{
+	git.Unreachable: ReasonUnreachable, git.Invalid: ReasonAddress, git.TooLarge: ReasonTooLarge, git.Unreadable: "RepositoryUnreadable",
+}
 
 // Error says why a repository, or something in it, cannot be had.
 type Error struct {
@@ -43,44 +42,15 @@ func fail(reason, remedy, format string, args ...any) error {
 	return &Error{Reason: reason, Remedy: remedy, Err: fmt.Errorf(format, args...)}
 }
 
-// maxServerText is how much of what a server said enters an error.
-const maxServerText = 512
-
-// explain turns what go-git returned into an Error.
-func explain(repository string, err error) error {
-	var mine *Error
-	if errors.As(err, &mine) {
+// explain turns what package git returned into an Error.
+func explain(err error) error {
+	var known *git.Error
+	if !errors.As(err, &known) {
 		return err
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
+	reason, ok := renamed[known.Reason]
+	if !ok {
+		reason = string(known.Reason)
 	}
-	text := err.Error()
-	if len(text) > maxServerText {
-		text = text[:maxServerText] + "…"
-	}
-	repository = Redact(repository)
-	said := errors.New(Redact(text))
-	var netErr net.Error
-	switch {
-	case errors.Is(err, errLimit):
-		return fail(ReasonTooLarge, "raise the builder's limit or split the repository", "clone %s: %w", repository, errLimit)
-	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed), errors.Is(err, transport.ErrInvalidAuthMethod):
-		return fail(ReasonAuthentication, "give the mesh a credential for this repository, or renew it", "clone %s: %w", repository, said)
-	case strings.Contains(text, "knownhosts") || strings.Contains(text, "host key"):
-		return fail(ReasonHostKey, "pin the host's key with the repository's credential", "clone %s: %w", repository, said)
-	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, git.NoErrAlreadyUpToDate):
-		return fail(ReasonEmpty, "commit something to it", "clone %s: repository is empty", repository)
-	case errors.Is(err, plumbing.ErrReferenceNotFound), errors.Is(err, git.NoMatchingRefSpecError{}):
-		return fail(ReasonRef, "", "clone %s: %w", repository, said)
-	case errors.As(err, &netErr):
-		return fail(ReasonUnreachable, "see that the repository's address can be reached from the builder", "clone %s: %w", repository, said)
-	}
-	return fail(ReasonUnreachable, "see that the repository exists and can be reached from the builder", "clone %s: %w", repository, said)
+	return fail(reason, known.Remedy, "clone %s", known.Message)
 }
-
-var userinfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/@\s"]+@`)
-
-// Redact cuts user names and passwords out of every URL in a text: a token may stand as
-// either.
-func Redact(text string) string { return userinfo.ReplaceAllString(text, "$1") }

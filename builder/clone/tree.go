@@ -95,7 +95,7 @@ func (c *Clone) Entries(dir string) ([]archive.Entry, error) {
 		case filemode.Submodule:
 			return nil, fail(ReasonSubmodule, "commit the files themselves, or point the artifact at a path without it", "%s is a submodule", full)
 		}
-		blob, err := c.store.BlobObject(entry.Hash)
+		blob, err := object.GetBlob(c.commit.Objects, entry.Hash)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", full, err)
 		}

@@ -1,8 +1,12 @@
 package source
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// metrics count what was asked of remotes. The label is "ok" or a [Reason], never an address.
+	"github.com/mesh-control/mesh/internal/git"
+)
+
+// metrics count what was asked of remotes. The label is "ok" or a [git.Reason], never an address.
 type metrics struct {
 	lsRemote *prometheus.CounterVec
 	fetch    *prometheus.CounterVec
@@ -31,7 +35,7 @@ func outcome(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	if reason := ReasonOf(err); reason != "" {
+	if reason := git.ReasonOf(err); reason != "" {
 		return string(reason)
 	}
 	return "cancelled"

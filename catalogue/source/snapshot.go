@@ -6,12 +6,13 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
+
+	"github.com/mesh-control/mesh/internal/git"
 )
 
 // FileName is what the file at a module's path is called; no setting names another.
@@ -25,16 +26,7 @@ const (
 )
 
 // Snapshot is one commit, readable until it is closed.
-type Snapshot struct {
-	Head        Head
-	CommittedAt time.Time
-	root        plumbing.Hash
-	objects     storer.EncodedObjectStorer
-	close       func() error
-}
-
-// Close frees what the snapshot holds.
-func (s *Snapshot) Close() error { return s.close() }
+type Snapshot struct{ *git.Commit }
 
 // File is a module.json and where it stands. Path is the module's, "" for the root.
 type File struct {
@@ -53,9 +45,9 @@ type File struct {
 // is asked for each directory whether a module stood there with this same tree; what it
 // confirms is not descended into.
 func (s *Snapshot) Walk(ctx context.Context, known func(path, tree string) bool) ([]File, error) {
-	w := &walk{ctx: ctx, objects: s.objects, known: known}
-	if err := w.directory("", s.root, 0); err != nil {
-		return nil, classify(ctx, s.Head.Commit, nil, err)
+	w := &walk{ctx: ctx, objects: s.Objects, known: known}
+	if err := w.directory("", s.Tree, 0); err != nil {
+		return nil, git.Classify(ctx, s.Head.Commit, nil, err)
 	}
 	slices.SortFunc(w.files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return w.files, nil
@@ -63,21 +55,21 @@ func (s *Snapshot) Walk(ctx context.Context, known func(path, tree string) bool)
 
 // Read is the content of a module.json found by [Snapshot.Walk].
 func (s *Snapshot) Read(blob string) ([]byte, error) {
-	found, err := object.GetBlob(s.objects, plumbing.NewHash(blob))
+	found, err := object.GetBlob(s.Objects, plumbing.NewHash(blob))
 	if err != nil {
-		return nil, failure(Unreadable, "blob %s: %v", blob, err)
+		return nil, git.Failure(git.Unreadable, "blob %s: %v", blob, err)
 	}
 	if found.Size > MaxFileBytes {
-		return nil, failure(TooLarge, "%s is %d bytes; at most %d are read", FileName, found.Size, MaxFileBytes)
+		return nil, git.Failure(git.TooLarge, "%s is %d bytes; at most %d are read", FileName, found.Size, MaxFileBytes)
 	}
 	reader, err := found.Reader()
 	if err != nil {
-		return nil, failure(Unreadable, "blob %s: %v", blob, err)
+		return nil, git.Failure(git.Unreadable, "blob %s: %v", blob, err)
 	}
 	defer reader.Close()
 	data, err := io.ReadAll(io.LimitReader(reader, MaxFileBytes))
 	if err != nil {
-		return nil, failure(Unreadable, "blob %s: %v", blob, err)
+		return nil, git.Failure(git.Unreadable, "blob %s: %v", blob, err)
 	}
 	return data, nil
 }
@@ -95,7 +87,7 @@ func (w *walk) directory(at string, hash plumbing.Hash, depth int) error {
 		return err
 	}
 	if depth > maxDepth {
-		return failure(TooLarge, "directories lie more than %d deep", maxDepth)
+		return git.Failure(git.TooLarge, "directories lie more than %d deep", maxDepth)
 	}
 	if w.known != nil && w.known(at, hash.String()) {
 		w.files = append(w.files, File{Path: at, Tree: hash.String(), Known: true})
@@ -103,10 +95,10 @@ func (w *walk) directory(at string, hash plumbing.Hash, depth int) error {
 	}
 	tree, err := object.GetTree(w.objects, hash)
 	if err != nil {
-		return failure(Unreadable, "tree of %q: %v", at, err)
+		return git.Failure(git.Unreadable, "tree of %q: %v", at, err)
 	}
 	if w.entries += len(tree.Entries); w.entries > maxEntries {
-		return failure(TooLarge, "more than %d files", maxEntries)
+		return git.Failure(git.TooLarge, "more than %d files", maxEntries)
 	}
 	for _, entry := range tree.Entries {
 		if entry.Name == FileName {
@@ -138,7 +130,7 @@ func (w *walk) file(at string, tree plumbing.Hash, entry object.TreeEntry) File 
 	size, err := w.objects.EncodedObjectSize(entry.Hash)
 	switch {
 	case err != nil:
-		f.Problem = "cannot be read: " + printable(err.Error())
+		f.Problem = "cannot be read: " + git.Failure(git.Unreadable, "%v", err).Message
 	case size > MaxFileBytes:
 		f.Problem = "is larger than 256 KiB"
 	}

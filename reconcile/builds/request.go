@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mesh-control/mesh/catalogue"
-	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/extension"
@@ -97,7 +97,7 @@ func (b *Builds) jobs(ctx context.Context, tx pgx.Tx, in api.BuildRequestIn) ([]
 
 // checkJob gives a caller's job the verdict the builder would give it.
 func checkJob(job schema.Job) error {
-	err := source.CheckAddress(job.Repository)
+	_, err := giturl.Parse(job.Repository)
 	if err == nil {
 		var body []byte
 		if body, err = json.Marshal(job); err == nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
-	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/git"
 )
 
 const (
@@ -90,7 +90,7 @@ func (h *Handler) directory(name string) (string, bool) {
 		if info, err := os.Stat(full); err != nil || !info.IsDir() {
 			continue
 		}
-		if dir, err := source.GitDirectory(full); err == nil {
+		if dir, err := git.Directory(full); err == nil {
 			return dir, true
 		}
 	}

@@ -1,18 +1,18 @@
-package source
+package git
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"strings"
 	"unicode"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/mesh-control/mesh/internal/giturl"
 )
 
 // Reason classifies why a repository could not be read. It is stored, shown and stable.
@@ -25,16 +25,28 @@ const (
 	RepositoryNotFound   Reason = "RepositoryNotFound"   // the server answers and knows no such repository
 	RefNotFound          Reason = "RefNotFound"          // the repository has commits, not this ref
 	EmptyRepository      Reason = "EmptyRepository"      // nothing was ever pushed
-	HostKeyUnknown       Reason = "HostKeyUnknown"       // ssh: the server's key is not the one pinned
+	HostKeyUnknown       Reason = "HostKeyUnknown"       // ssh: the server's key is not one of those pinned
 	TooLarge             Reason = "TooLarge"             // above a cap of this package
 	Invalid              Reason = "Invalid"              // an address this package does not accept
 	Unreadable           Reason = "Unreadable"           // objects missing or damaged
 )
 
+// remedies are what to do, where the reason alone says it.
+var remedies = map[Reason]string{
+	Unreachable:          "see that the repository's address can be reached from here",
+	AuthenticationFailed: "give the repository a credential, or renew the one it has",
+	RepositoryNotFound:   "see that the address is right; some servers say this of a private repository without a credential",
+	RefNotFound:          "see git ls-remote for the names there are",
+	EmptyRepository:      "push a commit to it",
+	HostKeyUnknown:       "pin the server's key with the repository's credential; ssh-keyscan shows it",
+	TooLarge:             "raise the limit or split the repository",
+}
+
 // Error is a classified failure. Message holds no credential and is at most 400 bytes.
 type Error struct {
 	Reason  Reason
 	Message string
+	Remedy  string // "" when there is none to name
 }
 
 // Error implements error.
@@ -51,13 +63,15 @@ func ReasonOf(err error) Reason {
 
 const messageBytes = 400
 
-func failure(reason Reason, format string, args ...any) *Error {
-	return &Error{Reason: reason, Message: printable(fmt.Sprintf(format, args...))}
+// Failure makes an error of a reason, with the remedy that goes with it.
+func Failure(reason Reason, format string, args ...any) *Error {
+	return &Error{Reason: reason, Message: printable(giturl.Redact(fmt.Sprintf(format, args...))), Remedy: remedies[reason]}
 }
 
-// classify turns any failure of reaching or reading address into an [*Error]. Cancellation
-// of ctx itself is handed back as it is: it is the asker's doing, not the repository's.
-func classify(ctx context.Context, address string, auth *Auth, err error) error {
+// Classify turns any failure of reaching or reading address into an [*Error], without what
+// of the credential may stand in it. Cancellation of ctx itself is handed back as it is: it is
+// the asker's doing, not the repository's.
+func Classify(ctx context.Context, address string, credential *Credential, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -68,26 +82,24 @@ func classify(ctx context.Context, address string, auth *Auth, err error) error 
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	message := auth.redact(err.Error())
-	shown := Redact(address)
-	var keyError *knownhosts.KeyError
+	message := redact(credential, err.Error())
 	switch {
-	case errors.Is(err, transport.ErrEmptyRemoteRepository):
-		return failure(EmptyRepository, "%s has no commit yet", shown)
-	case errors.Is(err, transport.ErrRepositoryNotFound):
-		return failure(RepositoryNotFound, "%s: the server knows no such repository", shown)
-	case errors.As(err, &keyError), strings.Contains(message, errHostKey.Error()):
-		return failure(HostKeyUnknown, "%s: %s", shown, message)
-	case isAuthentication(err):
-		return failure(AuthenticationFailed, "%s: %s", shown, message)
-	case errors.Is(err, plumbing.ErrObjectNotFound):
-		return failure(Unreadable, "%s: %s", shown, message)
-	case errors.Is(err, fs.ErrPermission):
-		return failure(Unreachable, "%s: %s", shown, message)
 	case errors.Is(err, context.DeadlineExceeded):
-		return failure(Unreachable, "%s: no answer in time", shown)
+		return Failure(Unreachable, "%s: no answer in time", address)
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return Failure(EmptyRepository, "%s has no commit yet", address)
+	case errors.Is(err, transport.ErrRepositoryNotFound), errors.Is(err, errServerNotFound):
+		return Failure(RepositoryNotFound, "%s: the server knows no such repository", address)
+	case errors.Is(err, errHostKey), strings.Contains(message, errHostKey.Error()), strings.Contains(message, "no common algorithm for host key"):
+		return Failure(HostKeyUnknown, "%s: %s", address, errHostKey)
+	case isAuthentication(err):
+		return Failure(AuthenticationFailed, "%s: %s", address, message)
+	case errors.Is(err, plumbing.ErrObjectNotFound):
+		return Failure(Unreadable, "%s: %s", address, message)
+	case errors.Is(err, fs.ErrPermission):
+		return Failure(Unreachable, "%s: %s", address, message)
 	}
-	return failure(Unreachable, "%s: %s", shown, message)
+	return Failure(Unreachable, "%s: %s", address, message)
 }
 
 func isAuthentication(err error) bool {
@@ -99,16 +111,7 @@ func isAuthentication(err error) bool {
 		strings.Contains(err.Error(), "unable to authenticate")
 }
 
-// Redact is an address as it may be shown: without user name and password.
-func Redact(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.User == nil {
-		return printable(address)
-	}
-	u.User = nil
-	return printable(u.String())
-}
-
+// printable is text of a remote, or of a person, as one line that is safe to show.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

@@ -1,0 +1,22 @@
+// Package git is how the mesh speaks git: it asks a remote where a ref stands and fetches that
+// one commit. The catalogue and the builder both do it through a [Client].
+//
+// Nothing is ever checked out, and no git program is started: a pack is parsed in memory, or in
+// a directory of its own that [Commit.Close] removes once it is larger than
+// [Config.MemoryBytes]; above [Config.MaxBytes] it is refused. A repository on this machine is
+// read where it lies. The machine's git and ssh configuration, hooks, filters, credential
+// helpers, known hosts and agents have no part in any of it.
+//
+// HTTP, HTTPS and files go through go-git. SSH is spoken by a session of our own over
+// golang.org/x/crypto/ssh, because go-git's connects without a context (a server that accepts
+// and says nothing would hold a connection for ever) and reads ~/.ssh/config. A server's key
+// must be one of those pinned with the credential; there is no trust on first use.
+//
+// A ref is a branch, a tag (its commit is meant, not the tag object) or a commit's 40 digits.
+// A commit that is the tip of nothing cannot be asked for on every server, so the branches are
+// fetched in full until one holds it.
+//
+// Every failure is an [*Error] whose [Reason] says what a person has to look at. Text a remote
+// sent may stand in it, so messages are cut short, made printable and free of the credentials
+// that were sent.
+package git
