@@ -10,6 +10,8 @@ const (
 	StateRemoved  = "removed"
 	StateBehind   = "behind"
 	StateFailed   = "failed"
+	// StateSuspended is a module that is left alone because somebody said so.
+	StateSuspended = "suspended"
 )
 
 // The codes of a [Reason].
@@ -18,6 +20,7 @@ const (
 	SourceChanged   = "SourceChanged"
 	RecipeChanged   = "RecipeChanged"
 	LastBuildFailed = "LastBuildFailed"
+	Suspended       = "Suspended"
 )
 
 // Reason is why a module is behind: a stable code and the words a person reads.
@@ -31,6 +34,8 @@ type SourceFacts struct {
 	State  string
 	Commit string // at which Tree was first seen
 	Tree   string
+	// Suspended says who left the module alone; "" is nobody.
+	Suspended string
 }
 
 // ManifestFacts are what the mesh holds of a module: what its manifest was built from.
@@ -58,7 +63,8 @@ type BuildFacts struct {
 // The tree of the module's path decides, not the commit: a commit elsewhere in the repository
 // leaves it current. A source that is invalid, in conflict or removed makes nothing behind:
 // those are states of their own, and what runs keeps running. [LastBuildFailed] is added when
-// the last build was of this very tree and recipe; see [Buildable].
+// the last build was of this very tree and recipe, [Suspended] when the module or its
+// repository is; see [Buildable].
 func Behind(source SourceFacts, manifest *ManifestFacts, lastBuild *BuildFacts, recipe string) []Reason {
 	if source.State != StateOK {
 		return nil
@@ -80,6 +86,9 @@ func Behind(source SourceFacts, manifest *ManifestFacts, lastBuild *BuildFacts, 
 		}
 		reasons = append(reasons, Reason{LastBuildFailed, message})
 	}
+	if len(reasons) > 0 && source.Suspended != "" {
+		reasons = append(reasons, Reason{Suspended, source.Suspended})
+	}
 	return reasons
 }
 
@@ -93,12 +102,14 @@ func failedOn(build *BuildFacts, source SourceFacts, recipe string) bool {
 	return build.Commit != "" && build.Commit == source.Commit
 }
 
-// State is a module's one state: the source's own when that is not ok, else failed, behind or
-// ok as the reasons of [Behind] have it.
+// State is a module's one state: the source's own when that is not ok, else suspended, else
+// failed, behind or ok as the reasons of [Behind] have it.
 func State(source SourceFacts, reasons []Reason) string {
 	switch {
 	case source.State != StateOK:
 		return source.State
+	case source.Suspended != "":
+		return StateSuspended
 	case len(reasons) == 0:
 		return StateOK
 	case hasCode(reasons, LastBuildFailed):
@@ -107,10 +118,10 @@ func State(source SourceFacts, reasons []Reason) string {
 	return StateBehind
 }
 
-// Buildable says whether building what is behind takes this module: it is behind, and its
-// last build did not fail on this very input, unless retry asks for that.
+// Buildable says whether building what is behind takes this module: it is behind and not
+// suspended, and its last build did not fail on this very input, unless retry asks for that.
 func Buildable(reasons []Reason, retry bool) bool {
-	return len(reasons) > 0 && (retry || !hasCode(reasons, LastBuildFailed))
+	return len(reasons) > 0 && !hasCode(reasons, Suspended) && (retry || !hasCode(reasons, LastBuildFailed))
 }
 
 func hasCode(reasons []Reason, code string) bool {

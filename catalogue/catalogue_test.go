@@ -249,7 +249,7 @@ func TestAddedRepositoryIsReadAndItsSourcesRecorded(t *testing.T) {
 	if x := r.repository(repo.URL()); x.HeadRef != "refs/heads/main" || x.Modules != 2 || x.Ref != "" {
 		t.Errorf("repository is %+v", x)
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "mesh-catalogue", "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "mesh-catalogue", "fetch-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -31,8 +31,13 @@ type Config struct {
 	Source source.Config
 	// Credential is asked for what a repository's address needs; nil is none for all.
 	Credential func(ctx context.Context, url string) (*git.Credential, error)
-	Registry   prometheus.Registerer
-	Log        *slog.Logger
+	// Key is what this process is trusted under; see [LoadKey]. Default: one made now, for
+	// as long as the process lives.
+	Key Key
+	// HooksURL is where forges reach this process's webhooks; "" when it takes none.
+	HooksURL string
+	Registry prometheus.Registerer
+	Log      *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -89,6 +94,12 @@ func newLane(asks, fetches int) lane {
 // New makes a service on a database whose schema [Migrate] brought up to date.
 func New(pool *store.Pool, config Config) (*Service, error) {
 	config = config.withDefaults()
+	if config.Key.Fingerprint == "" {
+		var err error
+		if config.Key, err = NewKey(); err != nil {
+			return nil, err
+		}
+	}
 	git, err := source.New(config.Source)
 	if err != nil {
 		return nil, fmt.Errorf("prepare git: %w", err)
@@ -162,12 +173,20 @@ func (s *Service) lead(ctx context.Context) error {
 	if _, err := conn.Exec(ctx, `LISTEN catalogue`); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if err := s.introduce(ctx); err != nil {
+		return err
+	}
+	inner, ended := context.WithCancel(ctx)
+	var attending sync.WaitGroup
+	defer attending.Wait()
+	defer ended()
+	attending.Go(func() { s.attend(inner) })
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock(hashtext('catalogue.leader'))`); err != nil {
 		return fmt.Errorf("lead: %w", err)
 	}
 	s.leading.Store(true)
 	s.log.Info("leading")
-	if err := s.prune(ctx); err != nil {
+	if err := errors.Join(s.prune(ctx), s.forgetInstances(ctx)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -177,9 +196,16 @@ func (s *Service) lead(ctx context.Context) error {
 	crew := &crew{service: s, loops: &loops, members: map[int64]*member{}}
 	crew.watcher = newWatcher(s.log, crew.wakeWatched)
 	loops.Go(func() { crew.watcher.run(ctx) })
+	var spoke time.Time
 	for {
 		if err := crew.sync(ctx); err != nil {
 			return err
+		}
+		if time.Since(spoke) >= s.config.Poll/2 {
+			if err := s.beat(ctx); err != nil {
+				return err
+			}
+			spoke = time.Now()
 		}
 		// Whatever a lost notification would have told is found here at the latest.
 		wait, stop := context.WithTimeout(ctx, s.config.Poll)

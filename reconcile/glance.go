@@ -54,6 +54,9 @@ func (g *glance) Extension() extension.Extension {
 func (g *glance) status(ctx context.Context, c *extension.Context) (api.Status, error) {
 	status := api.Status{Mesh: g.mesh, Version: g.version}
 	var err error
+	if status.Catalogue, err = builds.Catalogue(ctx, c.Store); err != nil {
+		return status, err
+	}
 	if status.Repositories, err = builds.Repositories(ctx, c.Store); err != nil {
 		return status, err
 	}
@@ -74,6 +77,19 @@ func (g *glance) behind(ctx context.Context, c *extension.Context) (api.BehindOu
 	out := api.BehindOut{Modules: []api.ModuleStatus{}}
 	if err := g.delivery.Await(ctx, c, nil); err != nil {
 		return out, err
+	}
+	var err error
+	if out.Catalogue, err = builds.Catalogue(ctx, c.Store); err != nil {
+		return out, err
+	}
+	repositories, err := builds.Repositories(ctx, c.Store)
+	if err != nil {
+		return out, err
+	}
+	for _, repository := range repositories {
+		if repository.State != catalogue.StateOK {
+			out.Unread = append(out.Unread, repository)
+		}
 	}
 	modules, err := g.builds.Statuses(ctx, c.Store)
 	if err != nil {
@@ -164,8 +180,11 @@ func (g *glance) source(ctx context.Context, q inventory.Queryer, m api.ModuleSt
 	}
 	if next == "" && len(m.Reasons) > 0 {
 		next = "mesh build --behind"
-		if m.State == catalogue.StateFailed {
+		switch {
+		case m.State == catalogue.StateFailed:
 			next = "mesh build --behind --retry"
+		case m.Suspended != "":
+			next = "mesh module resume " + m.Module + ", or mesh repo resume " + m.Repository
 		}
 	}
 	return facts, next, nil

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -52,7 +53,7 @@ func command() *cobra.Command {
 	flags.StringVar(&o.credential, "database-credential", "", "file with the credential of the database: a credential's JSON, or a postgres:// URL")
 	flags.DurationVar(&o.poll, "poll", time.Minute, "time between two looks at a repository, 1s or more")
 	flags.StringVar(&o.metrics, "listen-metrics", "", "address for /metrics, /healthz and /readyz, host:port")
-	flags.StringVar(&o.directory, "dir", "", "directory for what is too large for memory; emptied at start (default: below the system's temporary one)")
+	flags.StringVar(&o.directory, "dir", filepath.Join(os.TempDir(), "mesh-catalogue"), "directory for this catalogue's key, which is made there, and for what is too large for memory")
 	flags.Int64Var(&o.memory, "memory-bytes", 32<<20, "largest fetch held in memory")
 	flags.Int64Var(&o.maximum, "max-bytes", 4<<30, "largest fetch accepted")
 	flags.StringArrayVar(&o.serve, "serve", nil, "address on which repositories are served to builders over HTTP, host:port; may be repeated")
@@ -88,6 +89,10 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	key, err := catalogue.LoadKey(filepath.Join(o.directory, "key"))
+	if err != nil {
+		return err
+	}
 	group.Go(func() error {
 		pool, err := open(ctx, url, log)
 		if err != nil {
@@ -95,7 +100,7 @@ func run(ctx context.Context, o options) error {
 		}
 		defer pool.Close()
 		service, err := catalogue.New(pool, catalogue.Config{
-			Poll: o.poll, Registry: registry, Log: log,
+			Poll: o.poll, Key: key, Registry: registry, Log: log,
 			Source: source.Config{Dir: o.directory, MemoryBytes: o.memory, MaxBytes: o.maximum},
 		})
 		if err != nil {

@@ -192,7 +192,7 @@ func TestProgramWaitsForItsDatabase(t *testing.T) {
 	if err := os.WriteFile(file, []byte("postgres://mesh:canary@127.0.0.1:1/mesh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startProgram(t, 1, "--database-credential", file, "--listen-metrics", "127.0.0.1:0")
+	p := startProgram(t, 1, "--database-credential", file, "--dir", t.TempDir(), "--listen-metrics", "127.0.0.1:0")
 	if status, _ := get(t, p.addresses["metrics"]+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("ready without a database: %d", status)
 	}

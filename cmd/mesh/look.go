@@ -31,6 +31,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 func (a *app) printStatus(status api.Status) {
 	fmt.Fprintf(a.stdout, "mesh %s, version %s, %d in the build queue\n\n", status.Mesh, status.Version, status.Queue)
+	a.warnOfCatalogue(status.Catalogue)
 	a.printNodes(status.Nodes)
 	fmt.Fprintln(a.stdout)
 	rows := make([][]string, 0, len(status.Modules))
@@ -47,6 +48,9 @@ func (a *app) printStatus(status api.Status) {
 func moduleNote(m api.ModuleStatus) string {
 	if m.Error != "" {
 		return firstLine(m.Error)
+	}
+	if len(m.Reasons) == 0 {
+		return orDash(m.Suspended)
 	}
 	return reasons(m.Reasons)
 }
@@ -103,21 +107,32 @@ func (a *app) behindCommand() *cobra.Command {
 				if err := a.show(behind, func() { a.printBehind(behind) }); err != nil {
 					return err
 				}
-				if exitCode && len(behind.Modules)+len(behind.Nodes) > 0 {
+				switch {
+				case exitCode && len(behind.Modules)+len(behind.Nodes) > 0:
 					return said(exitBehind)
+				case exitCode && behind.Catalogue.State != api.CatalogueOK:
+					return said(exitBlocked)
 				}
 				return nil
 			})
 		},
 	}
-	command.Flags().BoolVar(&exitCode, "exit-code", false, "exit 3 when anything is behind")
+	command.Flags().BoolVar(&exitCode, "exit-code", false, "exit 3 when anything is behind, 5 when nobody looks at the repositories")
 	return command
 }
 
 func (a *app) printBehind(behind api.BehindOut) {
 	defer a.printBroken(behind.Broken)
+	a.warnOfCatalogue(behind.Catalogue)
+	for _, r := range behind.Unread {
+		fmt.Fprintf(a.stderr, "%s is %s, last read %s: %s\n", r.URL, r.State, ago(r.LastSuccess), orDash(firstLine(r.Message)))
+	}
 	if len(behind.Modules)+len(behind.Nodes) == 0 {
-		fmt.Fprintln(a.stdout, "nothing is behind")
+		if behind.Catalogue.State == api.CatalogueOK {
+			fmt.Fprintln(a.stdout, "nothing is behind")
+		} else {
+			fmt.Fprintln(a.stdout, "nothing is known to be behind")
+		}
 		return
 	}
 	rows := make([][]string, 0, len(behind.Modules))
@@ -131,6 +146,13 @@ func (a *app) printBehind(behind api.BehindOut) {
 		rows = append(rows, []string{n.Node, reasons(n.Reasons)})
 	}
 	table(a.stdout, "no node is behind", []string{"NODE", "WHY"}, rows)
+}
+
+// warnOfCatalogue says that nobody looks at the repositories, where that is so.
+func (a *app) warnOfCatalogue(c api.Catalogue) {
+	if c.State != api.CatalogueOK {
+		fmt.Fprintf(a.stderr, "catalogue %s: %s\n", c.State, c.Message)
+	}
 }
 
 // printBroken names what cannot be behind, because its source cannot be built as it stands.

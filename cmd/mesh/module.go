@@ -15,7 +15,7 @@ import (
 const moduleFile = "module.json"
 
 func (a *app) moduleCommand() *cobra.Command {
-	command := &cobra.Command{Use: "module", Short: "Write and check a module.json, offline"}
+	command := &cobra.Command{Use: "module", Short: "Write and check a module.json, offline; leave a module alone for a while"}
 	check := &cobra.Command{
 		Use: "check [DIR|FILE…]", Short: "Check module.json with the verdict catalogue and builder give",
 		RunE: func(_ *cobra.Command, args []string) error { return a.checkModules(args) },
@@ -32,7 +32,7 @@ func (a *app) moduleCommand() *cobra.Command {
 		},
 	}
 	initialise.Flags().StringVar(&name, "name", "", "the module's name (default the directory's)")
-	command.AddCommand(check, initialise)
+	command.AddCommand(check, initialise, a.moduleSuspendCommand(true), a.moduleSuspendCommand(false))
 	return command
 }
 

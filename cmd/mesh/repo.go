@@ -70,7 +70,7 @@ func (a *app) repoCommand() *cobra.Command {
 			})
 		},
 	}
-	command.AddCommand(add, list, show, remove, refresh)
+	command.AddCommand(add, list, show, remove, refresh, a.repoSuspendCommand(true), a.repoSuspendCommand(false))
 	return command
 }
 

@@ -16,12 +16,14 @@ var (
 	RepositoryList    = Call[None, RepositoryListOut]{"repositories", "list", "mesh:repositories:read", Query}
 	RepositoryRemove  = Call[RepositoryRef, None]{"repositories", "remove", "mesh:repositories:remove", Mutation}
 	RepositoryRefresh = Call[RepositoryRef, None]{"repositories", "refresh", "mesh:repositories:refresh", Mutation}
+	RepositorySuspend = Call[RepositorySuspendIn, None]{"repositories", "suspend", "mesh:repositories:suspend", Mutation}
 
-	ModuleList   = Call[None, ModuleListOut]{"modules", "list", "mesh:modules:read", Query}
-	ModuleBehind = Call[None, BehindOut]{"modules", "behind", "mesh:modules:read", Query}
-	ModuleWhy    = Call[WhyIn, WhyOut]{"modules", "why", "mesh:modules:read", Query}
-	ModuleTrace  = Call[TraceIn, TraceOut]{"modules", "trace", "mesh:modules:read", Query}
-	ModuleGraph  = Call[GraphIn, GraphOut]{"modules", "graph", "mesh:modules:read", Query}
+	ModuleList    = Call[None, ModuleListOut]{"modules", "list", "mesh:modules:read", Query}
+	ModuleBehind  = Call[None, BehindOut]{"modules", "behind", "mesh:modules:read", Query}
+	ModuleSuspend = Call[ModuleSuspendIn, None]{"modules", "suspend", "mesh:modules:suspend", Mutation}
+	ModuleWhy     = Call[WhyIn, WhyOut]{"modules", "why", "mesh:modules:read", Query}
+	ModuleTrace   = Call[TraceIn, TraceOut]{"modules", "trace", "mesh:modules:read", Query}
+	ModuleGraph   = Call[GraphIn, GraphOut]{"modules", "graph", "mesh:modules:read", Query}
 
 	BuildRequest = Call[BuildRequestIn, BuildRequestOut]{"builds", "request", "mesh:builds:request", Mutation}
 	BuildList    = Call[BuildListIn, BuildListOut]{"builds", "list", "mesh:builds:read", Query}
@@ -54,6 +56,7 @@ var (
 type Status struct {
 	Mesh         string         `json:"mesh"`
 	Version      string         `json:"version"`
+	Catalogue    Catalogue      `json:"catalogue"`
 	Repositories []Repository   `json:"repositories"`
 	Modules      []ModuleStatus `json:"modules"`
 	Nodes        []Node         `json:"nodes"`

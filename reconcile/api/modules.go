@@ -13,14 +13,15 @@ type ModuleStatus struct {
 	Module     string   `json:"module"`
 	Repository string   `json:"repository"`
 	Path       string   `json:"path"`
-	State      string   `json:"state"` // ok, behind, invalid, conflict, removed, failed
+	State      string   `json:"state"` // ok, behind, invalid, conflict, removed, failed, suspended
 	Reasons    []Reason `json:"reasons,omitempty"`
 	Commit     string   `json:"commit,omitempty"` // of the source
 	Tree       string   `json:"tree,omitempty"`
 	Digest     string   `json:"digest,omitempty"` // of the manifest
 	BuiltFrom  string   `json:"builtFrom,omitempty"`
-	Error      string   `json:"error,omitempty"` // of the source, file:line:column
-	Nodes      []string `json:"nodes,omitempty"` // assigned to
+	Error      string   `json:"error,omitempty"`     // of the source, file:line:column
+	Suspended  string   `json:"suspended,omitempty"` // who left it alone: itself or its repository
+	Nodes      []string `json:"nodes,omitempty"`     // assigned to
 
 	Seen      time.Time `json:"seen,omitzero"`      // the source's commit, by the catalogue
 	Published time.Time `json:"published,omitzero"` // the manifest, as recorded here
@@ -31,11 +32,20 @@ type ModuleListOut struct {
 	Modules []ModuleStatus `json:"modules"`
 }
 
-// BehindOut lists what is behind.
+// ModuleSuspendIn names a module that building what is behind is to leave alone, or take again.
+type ModuleSuspendIn struct {
+	Module    string `json:"module"`
+	Suspended bool   `json:"suspended"`
+}
+
+// BehindOut lists what is behind, and what makes the list less than sure: a catalogue that
+// does not look, and repositories that are not read.
 type BehindOut struct {
-	Modules []ModuleStatus `json:"modules"`
-	Nodes   []NodeBehind   `json:"nodes"`
-	Broken  []ModuleStatus `json:"broken,omitempty"` // source invalid or in conflict: cannot be built as it stands
+	Catalogue Catalogue      `json:"catalogue"`
+	Unread    []Repository   `json:"unread,omitempty"`
+	Modules   []ModuleStatus `json:"modules"`
+	Nodes     []NodeBehind   `json:"nodes"`
+	Broken    []ModuleStatus `json:"broken,omitempty"` // source invalid or in conflict: cannot be built as it stands
 }
 
 // NodeBehind says why a node is behind.

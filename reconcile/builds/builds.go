@@ -78,6 +78,7 @@ func (b *Builds) Extension() extension.Extension {
 var actions = []string{
 	api.BuildRequest.Action, api.BuildList.Action, api.BuildCancel.Action, api.ModuleList.Action,
 	api.RepositoryAdd.Action, api.RepositoryList.Action, api.RepositoryRemove.Action, api.RepositoryRefresh.Action,
+	api.RepositorySuspend.Action, api.ModuleSuspend.Action,
 	api.BuilderIssue.Action, api.BuilderList.Action,
 }
 
@@ -117,6 +118,12 @@ func (b *Builds) methods() []extension.Method {
 		}),
 		extension.Handle(api.RepositoryRefresh, plain, func(ctx context.Context, c *mc, in api.RepositoryRef) (api.None, error) {
 			return api.None{}, requestRepository(ctx, c.Tx, "request_refresh_repository", in.URL)
+		}),
+		extension.Handle(api.RepositorySuspend, plain, func(ctx context.Context, c *mc, in api.RepositorySuspendIn) (api.None, error) {
+			return api.None{}, requestRepository(ctx, c.Tx, "request_suspend_repository", in.URL, in.Suspended)
+		}),
+		extension.Handle(api.ModuleSuspend, plain, func(ctx context.Context, c *mc, in api.ModuleSuspendIn) (api.None, error) {
+			return api.None{}, b.suspendModule(ctx, c.Tx, c.Caller.Name, in)
 		}),
 		extension.Handle(api.BuilderIssue, plain, func(ctx context.Context, c *mc, in api.NodeRef) (api.BuilderIssueOut, error) {
 			return b.issue(ctx, c.Context, c.Tx, in.Node)
@@ -211,5 +218,6 @@ func (b *Builds) selfCheck(ctx context.Context, c *extension.Context) ([]api.Fin
 			Message: "messages arrived that were not what they claimed to be", Fix: "look at mesh.refused_messages; revoke the account named there if it is not yours",
 		})
 	}
-	return findings, nil
+	catalogued, err := checkCatalogue(ctx, c.Store)
+	return append(findings, catalogued...), err
 }

@@ -3,14 +3,12 @@ package builds
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/catalogue/graph"
@@ -82,6 +80,9 @@ func (b *Builds) facts(ctx context.Context, q inventory.Queryer) (*facts, error)
 	if err := readLast(ctx, q, f); err != nil {
 		return nil, err
 	}
+	if err := readSuspended(ctx, q, f); err != nil {
+		return nil, err
+	}
 	assignments, err := inventory.Assignments(ctx, q)
 	for _, a := range assignments {
 		m := f.module(a.Module)
@@ -90,35 +91,24 @@ func (b *Builds) facts(ctx context.Context, q inventory.Queryer) (*facts, error)
 	return f, err
 }
 
-// hasCatalogue says whether the catalogue has made its tables yet.
-func hasCatalogue(ctx context.Context, q inventory.Queryer) (bool, error) {
-	var ready bool
-	err := q.QueryRow(ctx, `SELECT to_regclass('catalogue.sources') IS NOT NULL`).Scan(&ready)
-	var denied *pgconn.PgError
-	if errors.As(err, &denied) && denied.Code == "42501" {
-		return false, nil
-	}
-	return ready, err
-}
-
 func readSources(ctx context.Context, q inventory.Queryer, f *facts) error {
-	ready, err := hasCatalogue(ctx, q)
+	ready, err := hasTable(ctx, q, sourcesTable)
 	if err != nil || !ready {
 		return err
 	}
 	rows, err := q.Query(ctx, `
-SELECT s.module, s.holder, r.url, r.ref, s.path, s.commit, s.tree, s.document, s.error, s.state, s.seen_at
+SELECT s.module, s.holder, r.url, r.ref, r.suspended, s.path, s.commit, s.tree, s.document, s.error, s.state, s.seen_at
 FROM catalogue.sources s JOIN catalogue.repositories r ON r.id = s.repository_id
 WHERE s.module <> '' ORDER BY s.module, s.holder DESC, r.url, s.path`)
 	if err != nil {
 		return fmt.Errorf("read sources: %w", err)
 	}
 	var name, url, ref, path, problem string
-	var holder bool
+	var holder, suspended bool
 	var source catalogue.SourceFacts
 	var document []byte
 	var seen time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &holder, &url, &ref, &path, &source.Commit, &source.Tree, &document, &problem, &source.State, &seen}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &holder, &url, &ref, &suspended, &path, &source.Commit, &source.Tree, &document, &problem, &source.State, &seen}, func() error {
 		f.refs[url] = ref
 		m := f.module(name)
 		if m.source.State != "" {
@@ -129,6 +119,9 @@ WHERE s.module <> '' ORDER BY s.module, s.holder DESC, r.url, s.path`)
 			return nil
 		}
 		m.repository, m.path, m.ref, m.source, m.problem, m.seen = url, path, ref, source, problem, seen
+		if suspended {
+			m.source.Suspended = "its repository is suspended, and not looked at"
+		}
 		if len(document) > 0 {
 			m.document = &schema.Module{}
 			if err := json.Unmarshal(document, m.document); err != nil {
@@ -169,7 +162,7 @@ FROM mesh.builds WHERE outcome <> '' AND outcome <> 'cancelled' AND module <> ''
 func (b *Builds) status(m *moduleFacts) api.ModuleStatus {
 	status := api.ModuleStatus{
 		Module: m.name, Repository: m.repository, Path: m.path, Commit: m.source.Commit, Tree: m.source.Tree,
-		Error: m.problem, Nodes: m.nodes, Seen: m.seen, Published: m.recorded,
+		Error: m.problem, Nodes: m.nodes, Seen: m.seen, Published: m.recorded, Suspended: m.source.Suspended,
 	}
 	if m.manifest != nil {
 		status.Digest, status.BuiltFrom = m.manifest.Digest, m.manifest.Commit

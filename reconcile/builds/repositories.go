@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,7 +23,7 @@ func noCatalogue() error {
 }
 
 func addRepository(ctx context.Context, tx pgx.Tx, in api.RepositoryAddIn) (api.Repository, error) {
-	ready, err := hasCatalogue(ctx, tx)
+	ready, err := hasTable(ctx, tx, sourcesTable)
 	if err != nil {
 		return api.Repository{}, err
 	}
@@ -49,8 +50,10 @@ func refusedBy(err error, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-func requestRepository(ctx context.Context, tx pgx.Tx, function, url string) error {
-	ready, err := hasCatalogue(ctx, tx)
+// requestRepository calls one of the catalogue's functions about a repository; arguments are
+// what it takes after the URL.
+func requestRepository(ctx context.Context, tx pgx.Tx, function, url string, arguments ...any) error {
+	ready, err := hasTable(ctx, tx, sourcesTable)
 	if err != nil {
 		return err
 	}
@@ -58,7 +61,11 @@ func requestRepository(ctx context.Context, tx pgx.Tx, function, url string) err
 		return noCatalogue()
 	}
 	var known bool
-	if err := tx.QueryRow(ctx, `SELECT catalogue.`+function+`($1)`, url).Scan(&known); err != nil {
+	call := `SELECT catalogue.` + function + `($1`
+	for i := range arguments {
+		call += fmt.Sprintf(", $%d", i+2)
+	}
+	if err := tx.QueryRow(ctx, call+`)`, append([]any{url}, arguments...)...).Scan(&known); err != nil {
 		return refusedBy(err, function)
 	}
 	if !known {
@@ -69,7 +76,7 @@ func requestRepository(ctx context.Context, tx pgx.Tx, function, url string) err
 
 // Repositories lists what the catalogue watches, by URL.
 func Repositories(ctx context.Context, q inventory.Queryer) ([]api.Repository, error) {
-	ready, err := hasCatalogue(ctx, q)
+	ready, err := hasTable(ctx, q, sourcesTable)
 	if err != nil || !ready {
 		return []api.Repository{}, err
 	}
@@ -94,6 +101,7 @@ FROM catalogue.repositories WHERE NOT removed AND ($1 = '' OR url = $1) ORDER BY
 		if success != nil {
 			r.LastSuccess = *success
 		}
+		r.Remedy = remedy(r)
 		return r, err
 	})
 	if err != nil {
@@ -103,4 +111,26 @@ FROM catalogue.repositories WHERE NOT removed AND ($1 = '' OR url = $1) ORDER BY
 		out = []api.Repository{}
 	}
 	return out, nil
+}
+
+// stateSuspended is shown of a repository in place of what it was in when it was suspended.
+const stateSuspended = "suspended"
+
+// remedies are what to do about a repository's state, in which URL stands for its address.
+// A state that needs nobody has none.
+var remedies = map[string]string{
+	"AuthenticationFailed": "give what it is read with: mesh repo credential URL --token-file F, or --ssh-key F --known-hosts F",
+	"HostKeyUnknown":       "check the server's host key with its owner, then mesh repo credential URL --ssh-key F --known-hosts F",
+	"RefNotFound":          "name a branch, tag or commit it has: mesh repo add URL --ref R",
+	"RepositoryNotFound":   "check the address, and whether the credential may see it: mesh repo credential URL",
+	"EmptyRepository":      "push a first commit; it is seen by itself",
+	"TooLarge":             "raise the catalogue's --max-bytes, or split the repository",
+	"Unreachable":          "see that the catalogue's machine reaches it; it is asked again by itself",
+	"Unreadable":           "run git fsck on its server; it is read again by itself",
+	stateSuspended:         "mesh repo resume URL",
+	"Invalid":              "mesh repo rm URL, and add it under an address the mesh reads",
+}
+
+func remedy(r api.Repository) string {
+	return strings.ReplaceAll(remedies[r.State], "URL", r.URL)
 }

@@ -17,6 +17,18 @@ import (
 // Repository is where every module played comes from, each in modules/NAME.
 const Repository = "https://forge.example/modules.git"
 
+// CatalogueSpeaks records that a catalogue looks at repositories, now and for as long as any
+// test runs.
+func (m *Mesh) CatalogueSpeaks() {
+	m.T.Helper()
+	_, err := m.Pool.Exec(m.T.Context(), `
+INSERT INTO catalogue.instances (fingerprint, public_key, poll, seen_at, led_at)
+VALUES ('sha256:' || repeat('0', 64), decode(repeat('00', 32), 'hex'), '1 hour', now(), now()) ON CONFLICT (fingerprint) DO UPDATE SET led_at = now()`)
+	if err != nil {
+		m.T.Fatal(err)
+	}
+}
+
 // Source records a module's source, as the catalogue does when it sees a commit.
 func (m *Mesh) Source(module, version string) {
 	m.T.Helper()
@@ -24,7 +36,7 @@ func (m *Mesh) Source(module, version string) {
 	if err == nil {
 		_, err = m.Pool.Exec(m.T.Context(), `
 WITH repository AS (
-  INSERT INTO catalogue.repositories (url, ref) VALUES ($1, '') ON CONFLICT (url) DO UPDATE SET url = excluded.url RETURNING id)
+  INSERT INTO catalogue.repositories (url, ref, state, last_success) VALUES ($1, '', 'ok', now()) ON CONFLICT (url) DO UPDATE SET url = excluded.url RETURNING id)
 INSERT INTO catalogue.sources (module, holder, repository_id, path, commit, tree, blob, document, state, seen_at)
 SELECT $2, true, id, $3, $4, $5, '', $6, 'ok', now() FROM repository
 ON CONFLICT (module) WHERE holder DO UPDATE SET commit = excluded.commit, tree = excluded.tree`,

@@ -87,6 +87,7 @@ func (m *Mesh) Start() {
 	if m.Pool, err = store.Open(m.T.Context(), m.Config.Database); err != nil {
 		m.T.Fatal(err)
 	}
+	m.CatalogueSpeaks()
 	m.stop = func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
