@@ -5,6 +5,11 @@
 // bytes of its blob, so the machine's git configuration, hooks, filters, line-end conversion,
 // credential helpers and umask cannot change what is built. What may be fetched is bounded.
 //
+// A submodule is fetched at its recorded commit when something beneath its path is asked for,
+// within the same limit. Its address is one the mesh speaks; a repository of a server may not
+// name a path of the builder's machine; the job's credential goes to no other server than the
+// repository's own. A pointer into LFS storage is refused, wherever it lies.
+//
 // Local directories are read only when the builder was started by hand. A builder that is
 // a module sees no file of its node, and a path from a job would be read with the
 // builder's eyes.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-git/go-git/v5/plumbing/object"
-
 	"github.com/mesh-control/mesh/internal/git"
 	"github.com/mesh-control/mesh/internal/giturl"
 )
@@ -21,19 +19,30 @@ type Request struct {
 	Directory  string
 	Credential *git.Credential // nil is none
 	AllowLocal bool
-	Limit      int64 // bytes fetched at most; 0 is the default of package git
+	Limit      int64 // bytes fetched at most, submodules included; 0 is [DefaultLimit]
 }
 
-// Clone is one commit, with its objects.
+// DefaultLimit is how many bytes are fetched at most when [Request] says nothing.
+const DefaultLimit = 4 << 30
+
+// Clone is one commit, with its objects and those of the submodules that were looked into.
 type Clone struct {
 	Ref    string // full name
 	Commit string
-	root   *object.Tree
-	commit *git.Commit
+
+	ctx     context.Context //nolint:containedctx // a clone lives for one build, whose context this is
+	request Request
+	fetched int64 // bytes, of all
+	top     *repository
+	inside  map[string]*repository // submodules, by the path at which they stand
 }
 
-// Get brings the commit the ref stands for now.
+// Get brings the commit the ref stands for now. Submodules are fetched when something in them
+// is asked for, until ctx ends.
 func Get(ctx context.Context, req Request) (*Clone, error) {
+	if req.Limit == 0 {
+		req.Limit = DefaultLimit
+	}
 	from := req.Repository
 	if req.From != "" {
 		from = req.From
@@ -42,21 +51,32 @@ func Get(ctx context.Context, req Request) (*Clone, error) {
 		return nil, fail(ReasonLocal, "give the repository's URL (https:// or ssh://), or start mesh-builder by hand to build a directory",
 			"repository %s is a path on this machine, and this builder does not see its node's files", from)
 	}
-	client, err := git.New(git.Config{Dir: req.Directory, MaxBytes: req.Limit})
+	c := &Clone{ctx: ctx, request: req, inside: map[string]*repository{}}
+	commit, err := c.fetch(func(client *git.Client) (*git.Commit, error) {
+		return client.Fetch(ctx, from, req.Ref, req.Credential)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.Ref, c.Commit = commit.Ref, commit.Commit
+	if c.top, err = newRepository(from, "", commit); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// fetch fetches one commit within what is left of the limit.
+func (c *Clone) fetch(get func(*git.Client) (*git.Commit, error)) (*git.Commit, error) {
+	client, err := git.New(git.Config{
+		Dir: c.request.Directory, Keep: true, MaxBytes: max(c.request.Limit-c.fetched, 1),
+		Received: func(n int) { c.fetched += int64(n) },
+	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare git: %w", err)
 	}
 	defer client.Close()
-	commit, err := client.Fetch(ctx, from, req.Ref, req.Credential)
-	if err != nil {
-		return nil, explain(err)
-	}
-	root, err := object.GetTree(commit.Objects, commit.Tree)
-	if err != nil {
-		_ = commit.Close()
-		return nil, fmt.Errorf("read tree of commit %s: %w", commit.Commit, err)
-	}
-	return &Clone{Ref: commit.Ref, Commit: commit.Commit, root: root, commit: commit}, nil
+	commit, err := get(client)
+	return commit, explain(err)
 }
 
 // isLocal says whether a repository is meant to be read from this machine, be it by an address
@@ -66,5 +86,13 @@ func isLocal(repository string) bool {
 	return local || strings.HasPrefix(repository, "file:") || !strings.Contains(repository, ":")
 }
 
-// Close lets go of the objects and of their directory.
-func (c *Clone) Close() error { return c.commit.Close() }
+// Close lets go of the objects and of their directories.
+func (c *Clone) Close() error {
+	err := c.top.commit.Close()
+	for _, inside := range c.inside {
+		if closed := inside.commit.Close(); err == nil {
+			err = closed
+		}
+	}
+	return err
+}

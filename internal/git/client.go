@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +22,8 @@ type Config struct {
 	// Dir holds packs too large for memory. It is the client's own: [New] empties it of what
 	// a process that died left behind.
 	Dir string
+	// Keep leaves what is there: the directory was made for this client, or has others.
+	Keep bool
 	// MemoryBytes is the largest pack parsed in memory. Default 32 MiB.
 	MemoryBytes int64
 	// MaxBytes is the largest pack accepted at all. Default 4 GiB.
@@ -48,11 +51,9 @@ func New(config Config) (*Client, error) {
 	if config.Received == nil {
 		config.Received = func(int) {}
 	}
-	if left, err := filepath.Glob(filepath.Join(config.Dir, packDirectory+"*")); err == nil {
-		for _, dir := range left {
-			if err := os.RemoveAll(dir); err != nil {
-				return nil, err
-			}
+	if !config.Keep {
+		if err := sweep(config.Dir); err != nil {
+			return nil, fmt.Errorf("sweep fetch directory: %w", err)
 		}
 	}
 	return &Client{
@@ -67,6 +68,20 @@ func New(config Config) (*Client, error) {
 			ForceAttemptHTTP2:     true,
 		}},
 	}, nil
+}
+
+// sweep removes packs that a process left which died.
+func sweep(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, packDirectory+"*"))
+	if err != nil {
+		return err
+	}
+	for _, pack := range left {
+		if err := os.RemoveAll(pack); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close ends idle connections.

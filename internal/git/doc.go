@@ -13,8 +13,8 @@
 // must be one of those pinned with the credential; there is no trust on first use.
 //
 // A ref is a branch, a tag (its commit is meant, not the tag object) or a commit's 40 digits.
-// A commit that is the tip of nothing cannot be asked for on every server, so the branches are
-// fetched in full until one holds it.
+// A commit that is the tip of nothing cannot be asked for on every server, and has no name to
+// record, so all branches and tags are fetched in full and the first that holds it names it.
 //
 // Every failure is an [*Error] whose [Reason] says what a person has to look at. Text a remote
 // sent may stand in it, so messages are cut short, made printable and free of the credentials

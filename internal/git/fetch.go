@@ -37,20 +37,33 @@ func (c *Client) Fetch(ctx context.Context, address, ref string, credential *Cre
 	var got *Commit
 	var err error
 	for range attempts {
-		if got, err = c.fetch(ctx, address, ref, credential); !isMoved(err) || ctx.Err() != nil {
+		if got, err = c.fetch(ctx, address, ref, credential, false); !isRefused(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	if isMoved(err) {
+	if isRefused(err) {
 		err = Failure(RefNotFound, "%s: %s moves faster than it can be fetched", address, ref)
 	}
 	return got, Classify(ctx, address, credential, err)
 }
 
-// isMoved says whether a server refused a commit that it had advertised a moment before.
-func isMoved(err error) bool { return err != nil && strings.Contains(err.Error(), "not our ref") }
+// FetchCommit reads a commit by its 40 digits and does not ask what it is called:
+// [Head.Ref] is "" when it is the tip of nothing. Close the commit.
+func (c *Client) FetchCommit(ctx context.Context, address, commit string, credential *Credential) (*Commit, error) {
+	got, err := c.fetch(ctx, address, commit, credential, true)
+	if isRefused(err) {
+		got, err = c.fetch(ctx, address, commit, credential, false)
+	}
+	return got, Classify(ctx, address, credential, err)
+}
 
-func (c *Client) fetch(ctx context.Context, address, ref string, credential *Credential) (*Commit, error) {
+// isRefused says whether a server does not give a commit by its digits: it is no ref's tip,
+// or no longer that of one it had advertised a moment before.
+func isRefused(err error) bool { return err != nil && strings.Contains(err.Error(), "not our ref") }
+
+// fetch reads one commit. One that has no name is found in the full history of every branch
+// and tag, or, when its name does not matter, asked for by its digits.
+func (c *Client) fetch(ctx context.Context, address, ref string, credential *Credential, nameless bool) (*Commit, error) {
 	u, err := parse(address)
 	if err != nil {
 		return nil, err
@@ -71,18 +84,12 @@ func (c *Client) fetch(ctx context.Context, address, ref string, credential *Cre
 	if err != nil {
 		return nil, err
 	}
-	tips := branches(advertised)
-	request := packp.NewUploadPackRequestFromCapabilities(advertised.Capabilities)
-	request.Wants = []plumbing.Hash{wanted.ask}
-	if wanted.ask.IsZero() {
-		if request.Wants = uniqueHashes(tips); len(request.Wants) == 0 {
-			return nil, noBranch(address, wanted.Commit)
-		}
-	} else if advertised.Capabilities.Supports(capability.Shallow) {
-		request.Depth = packp.DepthCommits(1)
-		if err := request.Capabilities.Set(capability.Shallow); err != nil {
-			return nil, err
-		}
+	if nameless && wanted.ask.IsZero() {
+		wanted.ask = plumbing.NewHash(wanted.Commit)
+	}
+	request, err := ask(advertised, wanted)
+	if err != nil {
+		return nil, err
 	}
 	response, err := session.UploadPack(ctx, request)
 	if err != nil {
@@ -93,17 +100,39 @@ func (c *Client) fetch(ctx context.Context, address, ref string, credential *Cre
 	if err != nil {
 		return nil, err
 	}
-	return open(address, wanted, tips, objects, remove)
+	if nameless {
+		return open(address, wanted, nil, objects, remove)
+	}
+	return open(address, wanted, tips(advertised), objects, remove)
 }
 
-// open finds the commit among the objects received, and the branch of one that had no name.
+// ask is the request for what is wanted: that commit alone, or everything there is.
+func ask(advertised *packp.AdvRefs, wanted found) (*packp.UploadPackRequest, error) {
+	request := packp.NewUploadPackRequestFromCapabilities(advertised.Capabilities)
+	if wanted.ask.IsZero() {
+		for name, tip := range advertised.References {
+			if isTip(name) && !slices.Contains(request.Wants, tip) {
+				request.Wants = append(request.Wants, tip)
+			}
+		}
+		return request, nil
+	}
+	request.Wants = []plumbing.Hash{wanted.ask}
+	if !advertised.Capabilities.Supports(capability.Shallow) {
+		return request, nil
+	}
+	request.Depth = packp.DepthCommits(1)
+	return request, request.Capabilities.Set(capability.Shallow)
+}
+
+// open finds the commit among the objects received, and a name for one that had none.
 func open(address string, wanted found, tips map[string]plumbing.Hash, objects storer.EncodedObjectStorer, remove func() error) (*Commit, error) {
 	commit, err := object.GetCommit(objects, plumbing.NewHash(wanted.Commit))
 	switch {
-	case err == nil && wanted.Ref == "":
+	case err == nil && wanted.Ref == "" && tips != nil:
 		wanted.Ref, err = holding(address, objects, tips, commit)
 	case err != nil && wanted.Ref == "":
-		err = noBranch(address, wanted.Commit)
+		err = nowhere(address, wanted.Commit)
 	case errors.Is(err, plumbing.ErrObjectNotFound) && objects.HasEncodedObject(plumbing.NewHash(wanted.Commit)) == nil:
 		err = Failure(RefNotFound, "%s: %s does not name a commit", address, wanted.Ref)
 	case err != nil:
@@ -115,7 +144,7 @@ func open(address string, wanted found, tips map[string]plumbing.Hash, objects s
 	return &Commit{Head: wanted.Head, CommittedAt: commit.Committer.When, Tree: commit.TreeHash, Objects: objects, close: remove}, nil
 }
 
-// holding names the branch that has a commit in its history, the best of [preferred].
+// holding names the branch or tag that has a commit in its history, the best of [preferred].
 func holding(address string, objects storer.EncodedObjectStorer, tips map[string]plumbing.Hash, commit *object.Commit) (string, error) {
 	names := make([]string, 0, len(tips))
 	for name := range tips {
@@ -131,31 +160,27 @@ func holding(address string, objects storer.EncodedObjectStorer, tips map[string
 			return name, nil
 		}
 	}
-	return "", noBranch(address, commit.Hash.String())
+	return "", nowhere(address, commit.Hash.String())
 }
 
-func noBranch(address, commit string) error {
-	return Failure(RefNotFound, "%s: commit %s is in no branch", address, commit)
+func nowhere(address, commit string) error {
+	return Failure(RefNotFound, "%s: commit %s is in no branch and no tag", address, commit)
 }
 
-func branches(advertised *packp.AdvRefs) map[string]plumbing.Hash {
-	tips := map[string]plumbing.Hash{}
+// isTip says whether a name is that of a branch or a tag.
+func isTip(name string) bool {
+	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/")
+}
+
+// tips are the commits of all branches and tags.
+func tips(advertised *packp.AdvRefs) map[string]plumbing.Hash {
+	commits := map[string]plumbing.Hash{}
 	for name, tip := range advertised.References {
-		if strings.HasPrefix(name, "refs/heads/") {
-			tips[name] = tip
+		if isTip(name) {
+			commits[name] = plumbing.NewHash(at(advertised, name, tip).Commit)
 		}
 	}
-	return tips
-}
-
-func uniqueHashes(tips map[string]plumbing.Hash) []plumbing.Hash {
-	var hashes []plumbing.Hash
-	for _, tip := range tips {
-		if !slices.Contains(hashes, tip) {
-			hashes = append(hashes, tip)
-		}
-	}
-	return hashes
+	return commits
 }
 
 func demultiplex(capabilities *capability.List, response io.Reader) io.Reader {

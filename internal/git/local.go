@@ -89,7 +89,7 @@ func fetchLocal(dir, address, ref string) (*Commit, error) {
 	if err != nil {
 		return nil, errors.Join(err, repository.Close())
 	}
-	tips, err := localBranches(repository, address)
+	tips, err := localTips(repository, address)
 	if err != nil {
 		return nil, errors.Join(err, repository.Close())
 	}
@@ -131,7 +131,7 @@ func peel(repository storer.EncodedObjectStorer, at plumbing.Hash) plumbing.Hash
 
 // localCommit names the ref that stands at a commit, or leaves that to [holding].
 func localCommit(repository *filesystem.Storage, address, commit string) (found, error) {
-	tips, err := localBranches(repository, address)
+	tips, err := localTips(repository, address)
 	if err != nil {
 		return found{}, err
 	}
@@ -142,7 +142,7 @@ func localCommit(repository *filesystem.Storage, address, commit string) (found,
 		}
 	}
 	if repository.HasEncodedObject(plumbing.NewHash(commit)) != nil {
-		return found{}, noBranch(address, commit)
+		return found{}, nowhere(address, commit)
 	}
 	return best, nil
 }
@@ -181,12 +181,15 @@ func missing(repository *filesystem.Storage, address, ref string) error {
 	return Failure(RefNotFound, "%s has no branch or tag %q", address, ref)
 }
 
-func localBranches(repository *filesystem.Storage, address string) (map[string]plumbing.Hash, error) {
+// localTips are the commits of all branches and tags.
+func localTips(repository *filesystem.Storage, address string) (map[string]plumbing.Hash, error) {
 	refs, err := localRefs(repository, address)
-	for name := range refs {
-		if !strings.HasPrefix(name, "refs/heads/") {
+	for name, tip := range refs {
+		if !isTip(name) {
 			delete(refs, name)
+			continue
 		}
+		refs[name] = peel(repository, tip)
 	}
 	return refs, err
 }

@@ -137,3 +137,23 @@ func Local(address string) (directory string, ok bool) {
 	}
 	return u.Local()
 }
+
+// Resolve reads an address that may be written relative to this one, "./" or "../" first, as
+// .gitmodules has it.
+func (u URL) Resolve(address string) (URL, error) {
+	if !strings.HasPrefix(address, "./") && !strings.HasPrefix(address, "../") {
+		return Parse(address)
+	}
+	joined := u
+	joined.Path = path.Join(u.Path, address)
+	if joined.Path == ".." || strings.HasPrefix(joined.Path, "../") || strings.Trim(joined.Path, "/.") == "" {
+		return URL{}, &Error{Address: shown(address), Problem: "leads out of " + u.String(), Remedy: "write the whole address"}
+	}
+	return joined, nil
+}
+
+// SameServer says whether two addresses are asked of one server in one way, so that what is
+// told to one may be told to the other.
+func (u URL) SameServer(other URL) bool {
+	return u.Scheme == other.Scheme && u.Host == other.Host && u.Port == other.Port
+}

@@ -100,3 +100,27 @@ func TestRedactCutsCredentialsAndKeepsTheRest(t *testing.T) {
 		}
 	}
 }
+
+func TestRelativeAddressesAreReadFromTheParents(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ parent, address, want string }{
+		{"https://example.org/team/app.git", "../lib.git", "https://example.org/team/lib.git"},
+		{"https://example.org/team/app.git", "../../other/lib", "https://example.org/other/lib"},
+		{"git@example.org:team/app.git", "../lib.git", "git@example.org:team/lib.git"},
+		{"git@example.org:app.git", "../../lib.git", ""},
+		{"/srv/app", "../lib", "file:///srv/lib"},
+		{"/srv/app", "./lib", "file:///srv/app/lib"},
+		{"https://example.org/app", "../..", ""},
+		{"https://example.org/app", "git@example.com:x", "git@example.com:x"},
+		{"https://example.org/app", "-u./x", ""},
+	} {
+		parent, err := giturl.Parse(x.parent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parent.Resolve(x.address)
+		if x.want == "" && err == nil || x.want != "" && (err != nil || got.String() != x.want) {
+			t.Errorf("%s from %s: %s, %v, want %s", x.address, x.parent, got, err, x.want)
+		}
+	}
+}
