@@ -83,13 +83,22 @@ func (r *Repo) Commit(message string) string {
 
 // URL serves the repository, read-only, over HTTP on the loopback address until the test ends.
 func (r *Repo) URL() string {
-	r.once.Do(func() {
-		root := filepath.Dir(r.Bare)
-		server := httptest.NewServer(gitHandler(root))
-		r.t.Cleanup(server.Close)
-		r.url = server.URL + "/" + filepath.Base(r.Bare)
-	})
+	r.once.Do(func() { r.url = r.URLBehind(func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter { return w }) })
 	return r.url
+}
+
+// URLBehind serves the repository, read-only, over HTTP behind a gate, which may answer
+// itself and give nil, or give the writer that the answer goes through.
+func (r *Repo) URLBehind(gate func(http.ResponseWriter, *http.Request) http.ResponseWriter) string {
+	root := filepath.Dir(r.Bare)
+	git := gitHandler(root)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if w = gate(w, request); w != nil {
+			git.ServeHTTP(w, request)
+		}
+	}))
+	r.t.Cleanup(server.Close)
+	return server.URL + "/" + filepath.Base(r.Bare)
 }
 
 // gitHandler is the git program's own server. Pushing over HTTP is refused by it as long as
