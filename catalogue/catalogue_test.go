@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ type running struct {
 	t        *testing.T
 	pool     *store.Pool
 	registry *prometheus.Registry
+	end      func() // the catalogue, before its test ends
 }
 
 // start runs a catalogue that polls once an hour unless told otherwise: what a test sees is
@@ -59,14 +61,15 @@ func startOn(t *testing.T, url string, change ...func(*catalogue.Config)) *runni
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- service.Run(ctx) }()
-	t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("run: %v", err)
 		}
 		pool.Close()
 	})
-	return &running{t: t, pool: pool, registry: registry}
+	t.Cleanup(end)
+	return &running{t: t, pool: pool, registry: registry, end: end}
 }
 
 // testWriter writes into the test's log for as long as the test runs.
