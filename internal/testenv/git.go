@@ -83,7 +83,9 @@ func (r *Repo) Commit(message string) string {
 
 // URL serves the repository, read-only, over HTTP on the loopback address until the test ends.
 func (r *Repo) URL() string {
-	r.once.Do(func() { r.url = r.URLBehind(func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter { return w }) })
+	r.once.Do(func() {
+		r.url = r.URLBehind(func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter { return w })
+	})
 	return r.url
 }
 
