@@ -178,8 +178,8 @@ func TestZooRefMovesBetweenQuestionAndFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Head.Commit == old || got.Head.Commit != repo.Run("rev-parse", "main") {
-		t.Errorf("got %s, the old one is %s", got.Head.Commit, old)
+	if got.Commit == old || got.Commit != repo.Run("rev-parse", "main") {
+		t.Errorf("got %s, the old one is %s", got.Commit, old)
 	}
 	moves.Store(100)
 	if _, err := c.Fetch(t.Context(), url, "main", nil); git.ReasonOf(err) != git.RefNotFound || !strings.Contains(err.Error(), "moves faster") {
