@@ -30,7 +30,7 @@ func compile(t testing.TB, source string) string {
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", "prog", "main.go")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOCACHE="+filepath.Join(goCache(t), "build"))
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOCACHE="+filepath.Join(cache(t), "go", "build"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -52,7 +52,7 @@ func writeProgram(t testing.TB, repo *testenv.Repo, path, content string) {
 // start runs an image of the mesh's registry, as "modules/x/y@sha256:…", and gives its output.
 func (r *rig) start(image string, command ...string) string {
 	r.t.Helper()
-	tag := r.Engine.Tag("run-" + strings.ToLower(r.t.Name()[:8]))
+	tag := r.Engine.Tag("run-" + strings.ToLower(filepath.Base(r.t.Name())))
 	pr, pw := io.Pipe()
 	go func() {
 		_, err := r.client.SaveImage(r.t.Context(), schema.RegistryName+"/"+image, platform, tag, r.t.TempDir(), pw)
@@ -169,7 +169,7 @@ func TestS1_098_BundleNeedsNoDockerfileAndItsContainerStarts(t *testing.T) {
 func TestS1_099_ArchiveIsTheDirectoryAsItStands(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "one", registrytest.Start(t))
-	r.Go = nil // a toolchain that is started would fail the build
+	r.Toolchains = nil // a toolchain that is started would fail the build
 	repo := testenv.Git(t)
 	files := map[string]string{
 		"go.mod": "module broken\n\ngo 1.24\n", "main.go": "this does not compile", "crlf": "a\r\nb\r\n", "$Id$": "$Id$\n",

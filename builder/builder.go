@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
@@ -37,8 +38,8 @@ type Builder struct {
 	Registry *registry.Client
 	// Engine is nil on a machine without one; image artifacts fail there.
 	Engine *engine.Engine
-	// Go compiles bundles; nil fails them.
-	Go Toolchain
+	// Toolchains compile bundles, by language; a bundle of any other language fails.
+	Toolchains map[string]toolchain.Toolchain
 	// AllowLocal lets repositories be directories of this machine: a builder started by hand.
 	AllowLocal bool
 	// CloneFrom maps a repository's URL to the local directory it is read from instead; the
@@ -48,8 +49,8 @@ type Builder struct {
 	Open        func(schema.Sealed) ([]byte, error)
 	MaxArtifact int64
 	MaxClone    int64
-	// Memory bounds image builds and compilers in containers, in bytes; 0 is no limit.
-	Memory int64
+	// Limits bound image builds and compilers in containers.
+	Limits engine.Limits
 	// OnPhase is called as each phase begins. It is for tests that end a builder there.
 	OnPhase func(schema.Phase)
 	Log     *slog.Logger

@@ -3,37 +3,14 @@ package builder
 import (
 	"context"
 	"errors"
-	"io"
-	"os"
-	"path/filepath"
 
-	"github.com/mesh-control/mesh/builder/archive"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/registry"
+	"github.com/mesh-control/mesh/schema"
 )
-
-// Toolchain compiles bundles of one language: [HostGo] with the machine's own, [ContainerGo]
-// in a container. Both give the same bytes for the same version.
-type Toolchain interface {
-	// Version is what the recipe takes in.
-	Version(ctx context.Context) (string, error)
-	// Compile leaves one executable per program in c.Out.
-	Compile(ctx context.Context, c Compilation) error
-}
-
-// Compilation is one call of a [Toolchain].
-type Compilation struct {
-	Source  []archive.Entry
-	Package string // "./cmd/x"
-	Scratch string // an empty directory of this compilation
-	Out     string // an empty directory for the programs
-	Log     func(line string)
-}
 
 // bundle compiles and packs; a container's bundle becomes an image as well.
 func (r *run) bundle(ctx context.Context, s step) (*staged, error) {
-	if s.language != "go" || r.builder.Go == nil {
-		return nil, failed(ReasonNoToolchain, "start a builder that has it", "this builder has no toolchain for %s", s.language)
-	}
 	source, err := r.clone.Entries(s.path)
 	if err != nil {
 		return nil, err
@@ -42,76 +19,46 @@ func (r *run) bundle(ctx context.Context, s step) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := r.scratch(s.name, "out")
-	if err != nil {
-		return nil, err
-	}
-	pkg := s.artifact.Package
-	if pkg == "" {
-		pkg = "."
-	}
-	err = r.builder.Go.Compile(ctx, Compilation{
-		Source: source, Package: pkg, Scratch: scratch, Out: out,
+	product, err := r.builder.Toolchains[s.language].Compile(ctx, toolchain.Compilation{
+		Source: source, Package: s.artifact.Package, Scratch: scratch, Limit: r.maxArtifact(),
 		Log: func(line string) { r.say(s.name, "%s", line) },
 	})
-	var failure *Failure
-	if err != nil && !errors.As(err, &failure) {
-		return nil, failed(ReasonCompile, "the log has what the compiler said", "compile: %w", err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, compileFailure(err)
 	}
-	programs, err := executables(out)
-	if err != nil {
-		return nil, err
-	}
-	if len(programs) == 0 {
-		return nil, failed(ReasonCompile, `set "package" to a main package`, "compile %s: it has no main package", pkg)
-	}
-	made, err := r.pack(ctx, s, programs)
+	made, err := r.pack(ctx, s, product.Entries)
 	if err != nil {
 		return nil, err
 	}
 	made.built.Platforms = []string{platform}
+	made.built.Language, made.built.Toolchain = s.language, r.versions[s.language]
 	if s.asImage {
-		err = r.bundleImage(ctx, s, programs, made)
+		err = r.bundleImage(ctx, s, product, made)
 	}
 	return made, err
 }
 
-// executables lists the programs in a directory.
-func executables(dir string) ([]archive.Entry, error) {
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
+// compileFailure gives the reason of what a toolchain says, or of what packing its source says.
+func compileFailure(err error) error {
+	var known *toolchain.Error
+	if errors.As(err, &known) {
+		return err
 	}
-	var entries []archive.Entry
-	for _, file := range files {
-		info, err := file.Info()
-		if err != nil {
-			return nil, err
-		}
-		if !info.Mode().IsRegular() {
-			continue
-		}
-		name := filepath.Join(dir, file.Name())
-		entries = append(entries, archive.Entry{
-			Name: file.Name(), Kind: archive.Executable, Size: info.Size(),
-			Open: func() (io.ReadCloser, error) { return os.Open(name) },
-		})
+	if packed := packFailure(err); packed != err { //nolint:errorlint // whether it was given a reason
+		return packed
 	}
-	return entries, nil
+	return failed(ReasonCompile, "the log has what the compiler said", "compile: %w", err)
 }
 
 // bundleImage lays the bundle's tar on its base. The layer is the bundle itself, so its
-// programs stand at the image's root.
-func (r *run) bundleImage(ctx context.Context, s step, programs []archive.Entry, made *staged) error {
+// files stand at the image's root.
+func (r *run) bundleImage(ctx context.Context, s step, product toolchain.Product, made *staged) error {
 	entrypoint := s.artifact.Entrypoint
 	if len(entrypoint) == 0 {
-		if len(programs) > 1 {
-			return failed(ReasonInvalidModule, `set "entrypoint"`, "bundle has %d programs, and none is named to start", len(programs))
-		}
-		entrypoint = []string{"/" + programs[0].Name}
+		entrypoint = product.Entrypoint
+	}
+	if len(entrypoint) == 0 {
+		return failed(ReasonInvalidModule, `set "entrypoint"`, "it is not clear what a container of the bundle starts: %s", product.Unclear)
 	}
 	layout, err := r.scratch(s.name, "image")
 	if err != nil {
@@ -132,4 +79,24 @@ func (r *run) bundleImage(ctx context.Context, s step, programs []archive.Entry,
 	}
 	made.layout, made.built.Image = layout, image.Digest
 	return nil
+}
+
+// languagesOf decides the language of every bundle of the module. It is part of reading,
+// because the recipe takes in the versions of the toolchains that are used, and no others.
+func (r *run) languagesOf(m *schema.Module) (map[string]string, error) {
+	found := map[string]string{}
+	for name, a := range m.Artifacts {
+		if a.Kind != schema.KindBundle {
+			continue
+		}
+		language, err := r.language(name, a)
+		if err != nil {
+			return nil, err
+		}
+		if r.builder.Toolchains[language] == nil {
+			return nil, failed(ReasonNoToolchain, "start a builder that has it", "this builder has no toolchain for %s", language)
+		}
+		found[name] = language
+	}
+	return found, nil
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 
 	"github.com/mesh-control/mesh/builder/clone"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/schema"
 )
 
-// Reason is why a build was not made. Those of package clone come beside these.
+// Reason is why a build was not made. Those of packages clone and toolchain come
+// beside these.
 type Reason = string
 
 // The reasons of a [schema.BuildError].
@@ -24,7 +26,7 @@ const (
 	ReasonNoToolchain      Reason = "NoToolchain"
 	ReasonNoEngine         Reason = "NoContainerEngine"
 	ReasonArchive          Reason = "ArchiveRefused"
-	ReasonCompile          Reason = "CompileFailed"
+	ReasonCompile          Reason = toolchain.ReasonCompile
 	ReasonImage            Reason = "ImageBuildFailed"
 	ReasonDockerfile       Reason = "InvalidDockerfile"
 	ReasonUpstream         Reason = "UpstreamUnavailable"
@@ -62,10 +64,16 @@ func explain(err error) (schema.Outcome, *schema.BuildError) {
 	out := &schema.BuildError{Reason: ReasonInternal, Message: err.Error()}
 	var f *Failure
 	var c *clone.Error
+	var t *toolchain.Error
 	switch {
 	case errors.As(err, &f):
 		out.Reason, out.Remedy = f.Reason, f.Remedy
 		if f.Refused {
+			return schema.OutcomeRefused, out
+		}
+	case errors.As(err, &t):
+		out.Reason, out.Remedy = t.Reason, t.Remedy
+		if t.Refused {
 			return schema.OutcomeRefused, out
 		}
 	case errors.As(err, &c):

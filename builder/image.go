@@ -118,7 +118,7 @@ func (r *run) engineBuild(ctx context.Context, s step, text []byte, tag string) 
 		packed <- err
 	}()
 	err = r.builder.Engine.Build(ctx, engine.BuildSpec{
-		Context: pr, Dockerfile: contextDockerfile, Args: s.artifact.Args, Network: "none", Memory: r.builder.Memory, Tag: tag,
+		Context: pr, Dockerfile: contextDockerfile, Args: s.artifact.Args, Network: "none", Limits: r.builder.Limits, Tag: tag,
 	}, func(line string) { r.say(s.name, "%s", line) })
 	pr.CloseWithError(io.ErrClosedPipe)
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {

@@ -2,13 +2,14 @@ package builder_test
 
 import (
 	"context"
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/mesh-control/mesh/builder"
 	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/registry/registrytest"
@@ -25,17 +26,34 @@ type rig struct {
 	client   *registry.Client
 }
 
-// newRig starts a builder that has a registry and the machine's Go, and no engine.
+// hostToolchains are the machine's own, trusted with the tests' sources.
+func hostToolchains(t testing.TB) map[string]toolchain.Toolchain {
+	t.Helper()
+	found := map[string]toolchain.Toolchain{}
+	for _, language := range toolchain.Languages() {
+		program, err := toolchain.Find(t.Context(), language)
+		if errors.Is(err, toolchain.ErrNotInstalled) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		caches := map[string]string{}
+		for _, name := range toolchain.CacheNames(language) {
+			caches[name] = filepath.Join(cache(t), language, name)
+		}
+		found[language] = toolchain.Host{Language: language, Program: program, Caches: caches, Trusted: true}
+	}
+	return found
+}
+
+// newRig starts a builder that has a registry and the machine's toolchains, and no engine.
 func newRig(t testing.TB, name string, reg *registrytest.Registry) *rig {
 	t.Helper()
-	program, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	client := reg.Client(t)
 	r := &rig{t: t, registry: reg, client: client, Builder: &builder.Builder{
 		Name: name, Work: t.TempDir(), Registry: client,
-		Go: builder.HostGo{Program: program, Cache: filepath.Join(goCache(t), "build"), ModCache: filepath.Join(goCache(t), "mod")},
+		Toolchains: hostToolchains(t),
 	}}
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -48,10 +66,10 @@ func newRig(t testing.TB, name string, reg *registrytest.Registry) *rig {
 	return r
 }
 
-// goCache is shared by the tests of a run: compiling the standard library once is enough.
-func goCache(t testing.TB) string {
+// cache is shared by the tests of a run: compiling the standard library once is enough.
+func cache(t testing.TB) string {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), "mesh-builder-test-go")
+	dir := filepath.Join(os.TempDir(), "mesh-builder-test-cache")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

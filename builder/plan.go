@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -22,9 +23,6 @@ type step struct {
 	dockerfile string // image: file in the repository
 	context    string // image: directory in the repository
 }
-
-// languages maps the file a language is known by to the language.
-var languages = map[string]string{"go.mod": "go", "package.json": "node", "Cargo.toml": "rust", "pyproject.toml": "python"}
 
 // makePlan decides what every artifact is made from; nothing is made yet.
 func (r *run) makePlan(context.Context) error {
@@ -105,9 +103,7 @@ func (r *run) planBundle(s *step) (err error) {
 	if s.path, err = r.inside(s.name, "path", s.artifact.Path); err != nil {
 		return err
 	}
-	if s.language, err = r.language(s); err != nil {
-		return err
-	}
+	s.language = r.languages[s.name]
 	for _, res := range r.module.Resources {
 		s.asImage = s.asImage || (res.Type == schema.TypeContainer && res.Artifact == s.name)
 	}
@@ -118,16 +114,23 @@ func (r *run) planBundle(s *step) (err error) {
 		}
 		s.base = upstream.Reference
 	}
+	if s.asImage && s.base == "" && toolchain.NeedsBase(s.language) {
+		return failed(ReasonInvalidModule, `set "base" to an upstream artifact that has it, as docker.io/library/`+s.language,
+			"artifact %s: a container uses this bundle, and %s does not run on the empty image", s.name, s.language)
+	}
 	return nil
 }
 
-func (r *run) language(s *step) (string, error) {
-	if s.artifact.Language != "" {
-		return s.artifact.Language, nil
+// language is what module.json says, else what the files of the bundle's path say.
+func (r *run) language(name string, a schema.Artifact) (string, error) {
+	dir, err := r.inside(name, "path", a.Path)
+	if err != nil || a.Language != "" {
+		return a.Language, err
 	}
+	languages := toolchain.Files()
 	var found []string
 	for _, file := range slices.Sorted(maps.Keys(languages)) {
-		if r.clone.Exists(path.Join(s.path, file)) {
+		if r.clone.Exists(path.Join(dir, file)) {
 			found = append(found, file)
 		}
 	}
@@ -136,9 +139,9 @@ func (r *run) language(s *step) (string, error) {
 	}
 	all := strings.Join(slices.Sorted(maps.Keys(languages)), ", ")
 	if len(found) == 0 {
-		return "", failed(ReasonLanguage, "add one, or set language", "bundle %s: %s has none of %s", s.name, show(s.path), all)
+		return "", failed(ReasonLanguage, "add one, or set language", "bundle %s: %s has none of %s", name, show(dir), all)
 	}
-	return "", failed(ReasonLanguage, `set "language"`, "bundle %s: %s has several of them: %s", s.name, show(s.path), strings.Join(found, ", "))
+	return "", failed(ReasonLanguage, `set "language"`, "bundle %s: %s has several of them: %s", name, show(dir), strings.Join(found, ", "))
 }
 
 func (r *run) planImage(s *step) (err error) {

@@ -35,10 +35,13 @@ type run struct {
 	clone  *clone.Clone
 	path   string // of the module, "" is the root
 	module *schema.Module
-	recipe string
-	plan   []step
-	staged map[string]*staged
-	done   bool // unchanged: nothing left to do
+	// languages of the bundles by artifact, and versions of their toolchains by language.
+	languages map[string]string
+	versions  map[string]string
+	recipe    string
+	plan      []step
+	staged    map[string]*staged
+	done      bool // unchanged: nothing left to do
 }
 
 // all passes through the phases. The directory is removed however it ends.
@@ -183,11 +186,13 @@ func (r *run) read(ctx context.Context) error {
 	if r.result.Tree, err = r.clone.TreeHash(r.path); err != nil {
 		return err
 	}
-	versions, err := r.toolchains(ctx)
-	if err != nil {
+	if r.languages, err = r.languagesOf(r.module); err != nil {
 		return err
 	}
-	r.recipe = recipe.For(r.module, versions)
+	if r.versions, err = r.toolchains(ctx); err != nil {
+		return err
+	}
+	r.recipe = recipe.For(r.versions)
 	if w := r.job.Recipe; strings.HasPrefix(w, "sha256:") && w != r.recipe {
 		return refused(ReasonOtherRecipe, "bring builder and controller to one release", "recipe %s is wanted, this builder's is %s", w, r.recipe)
 	}
@@ -198,14 +203,16 @@ func (r *run) read(ctx context.Context) error {
 // toolchains gives the versions the recipe takes in.
 func (r *run) toolchains(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
-	if !recipe.HasBundle(r.module) || r.builder.Go == nil {
-		return versions, nil
+	for _, language := range r.languages {
+		if versions[language] != "" {
+			continue
+		}
+		version, err := r.builder.Toolchains[language].Version(ctx)
+		if err != nil {
+			return nil, failed(ReasonNoToolchain, "see that the toolchain of this builder works", "ask the %s toolchain for its version: %w", language, err)
+		}
+		versions[language] = version
 	}
-	version, err := r.builder.Go.Version(ctx)
-	if err != nil {
-		return nil, failed(ReasonNoToolchain, "", "ask the Go toolchain for its version: %w", err)
-	}
-	versions[recipe.Go] = version
 	return versions, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/builder"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/carried"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -68,7 +69,7 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 	if exists(in.adopted()) {
 		return "the mesh builds itself", nil
 	}
-	toolchain, err := operatorsGo(ctx)
+	compiler, err := operatorsGo(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -79,9 +80,9 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 	defer client.Close()
 	b := &builder.Builder{
 		Name: "genesis", Work: in.layout().path("genesis", "build"), Registry: client, AllowLocal: true,
-		CloneFrom: map[string]string{in.sourceURL(): in.sourceDir()},
-		Go:        toolchain,
-		Log:       slog.New(slog.DiscardHandler),
+		CloneFrom:  map[string]string{in.sourceURL(): in.sourceDir()},
+		Toolchains: map[string]toolchain.Toolchain{toolchain.Go: compiler},
+		Log:        slog.New(slog.DiscardHandler),
 	}
 	if err := b.Start(ctx); err != nil {
 		return "", err
@@ -122,20 +123,23 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 
 // operatorsGo is the Go of whoever installs, with the caches and the module proxy it has
 // there: what was fetched and compiled to build this program is not made again.
-func operatorsGo(ctx context.Context) (builder.HostGo, error) {
-	program, err := exec.LookPath("go")
+func operatorsGo(ctx context.Context) (toolchain.Host, error) {
+	program, err := toolchain.Find(ctx, toolchain.Go)
 	if err != nil {
-		return builder.HostGo{}, err
+		return toolchain.Host{}, err
 	}
 	out, err := exec.CommandContext(ctx, program, "env", "GOCACHE", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
-		return builder.HostGo{}, fmt.Errorf("run %s env: %w", program, err)
+		return toolchain.Host{}, fmt.Errorf("run %s env: %w", program, err)
 	}
 	values := splitLines(string(out))
 	if len(values) != 3 {
-		return builder.HostGo{}, fmt.Errorf("%s env says %q of its caches and proxy", program, out)
+		return toolchain.Host{}, fmt.Errorf("%s env says %q of its caches and proxy", program, out)
 	}
-	return builder.HostGo{Program: program, Cache: values[0], ModCache: values[1], Proxy: values[2], CABundle: os.Getenv("SSL_CERT_FILE")}, nil
+	return toolchain.Host{
+		Language: toolchain.Go, Program: program, Caches: map[string]string{"build": values[0], "mod": values[1]}, Proxy: values[2],
+		CABundle: os.Getenv("SSL_CERT_FILE"),
+	}, nil
 }
 
 // sourceModules lists the folders of modules/ in the assembled source.

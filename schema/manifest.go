@@ -47,6 +47,9 @@ type Built struct {
 	Size      int64    `json:"size"`   // bytes of the blob, or of the image's manifest
 	MediaType string   `json:"mediaType"`
 	Platforms []string `json:"platforms,omitempty"`
+	// Language of a bundle, and the version of the toolchain it was compiled with.
+	Language  string `json:"language,omitempty"`
+	Toolchain string `json:"toolchain,omitempty"`
 	// Image is the digest of the image a bundle became, when a container uses it.
 	Image    string         `json:"image,omitempty"`
 	Upstream *BuiltUpstream `json:"upstream,omitempty"`

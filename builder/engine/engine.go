@@ -51,14 +51,24 @@ func (e *Engine) Tag(build string) string {
 }
 
 // BuildSpec is one classic build. Context is a tar; Network is "none" or the engine's
-// network; Memory in bytes, 0 is no limit.
+// network.
 type BuildSpec struct {
 	Context    io.Reader
 	Dockerfile string
 	Args       map[string]string
 	Network    string
-	Memory     int64
+	Limits     Limits
 	Tag        string
+}
+
+// period is the time, in microseconds, of which a limit of processors is a share.
+const period = 100_000
+
+func cpuPeriod(l Limits) int64 {
+	if l.CPUs == 0 {
+		return 0
+	}
+	return period
 }
 
 // Build runs the Dockerfile without any cache and gives the engine's lines to log.
@@ -69,7 +79,7 @@ func (e *Engine) Build(ctx context.Context, spec BuildSpec, log func(string)) er
 	}
 	res, err := e.api.ImageBuild(ctx, spec.Context, client.ImageBuildOptions{
 		Tags: []string{spec.Tag}, Dockerfile: spec.Dockerfile, BuildArgs: args, NetworkMode: spec.Network,
-		Memory: spec.Memory, MemorySwap: spec.Memory,
+		Memory: spec.Limits.Memory, MemorySwap: spec.Limits.Memory, CPUPeriod: cpuPeriod(spec.Limits), CPUQuota: int64(spec.Limits.CPUs * period),
 		NoCache: true, Remove: true, ForceRemove: true, Version: build.BuilderV1,
 	})
 	if err != nil {
@@ -162,6 +172,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	for _, c := range containers.Items {
 		errs = append(errs, e.removeContainer(ctx, c.ID))
 	}
+	errs = append(errs, e.sweepVolumes(ctx))
 	images, err := e.api.ImageList(ctx, client.ImageListOptions{
 		Filters: client.Filters{}.Add("reference", "mesh-build/"+e.owner),
 	})

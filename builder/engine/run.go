@@ -18,20 +18,34 @@ import (
 // removal is how long removing what a run made may take once its own context has ended.
 const removal = 5 * time.Second
 
-// RunSpec is a container that lives for one command. In holds tars by the directory they
+// RunSpec is a container that lives for one command; without one it runs the image's own. In holds tars by the directory they
 // are unpacked into before the start; Out, when set, is a path whose tar is handed to
-// Take after a successful end. Volumes are named volumes by their mount point.
+// Take after a successful end.
 type RunSpec struct {
 	Image     string
 	Command   []string
 	Env       []string
 	Directory string
 	Network   string
-	Memory    int64
-	Volumes   map[string]string
+	Limits    Limits
+	Mounts    []Mount
 	In        []Input
 	Out       string
 	Take      func(io.Reader) error
+}
+
+// Limits bound what a container or an image build uses. Zero is no limit.
+type Limits struct {
+	Memory    int64   // bytes; swap is not added to it
+	CPUs      float64 // processors
+	Processes int64   // of a container; image builds have no such limit
+}
+
+// Mount is a named volume at a place in a container.
+type Mount struct {
+	Volume   string
+	Target   string
+	ReadOnly bool
 }
 
 // Input is a tar and the directory it goes to.
@@ -80,18 +94,23 @@ func (e *Engine) create(ctx context.Context, spec RunSpec) (string, error) {
 		NetworkMode: container.NetworkMode(spec.Network),
 		CapDrop:     []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"},
-		Resources:   container.Resources{Memory: spec.Memory, MemorySwap: spec.Memory},
-	}
-	for target, name := range spec.Volumes {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: name, Target: target})
-	}
-	res, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Config: &container.Config{
-			Image: spec.Image, Entrypoint: spec.Command[:1], Cmd: spec.Command[1:], Env: spec.Env,
-			WorkingDir: spec.Directory, User: "0:0", Labels: map[string]string{Label: e.owner},
+		Resources: container.Resources{
+			Memory: spec.Limits.Memory, MemorySwap: spec.Limits.Memory, NanoCPUs: int64(spec.Limits.CPUs * 1e9),
 		},
-		HostConfig: host,
-	})
+	}
+	if spec.Limits.Processes > 0 {
+		host.PidsLimit = &spec.Limits.Processes
+	}
+	for _, m := range spec.Mounts {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: m.Volume, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	config := &container.Config{
+		Image: spec.Image, Env: spec.Env, WorkingDir: spec.Directory, User: "0:0", Labels: map[string]string{Label: e.owner},
+	}
+	if len(spec.Command) > 0 {
+		config.Entrypoint, config.Cmd = spec.Command[:1], spec.Command[1:]
+	}
+	res, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{Config: config, HostConfig: host})
 	if err != nil {
 		return "", fmt.Errorf("create container of %s: %w", spec.Image, err)
 	}

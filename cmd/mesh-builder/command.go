@@ -118,7 +118,7 @@ func work(ctx context.Context, o *options, stderr io.Writer) error {
 	if o.storeCredential == "" {
 		return &usageError{errors.New("--store-credential is required")}
 	}
-	b, err := o.builder(log)
+	b, err := o.builder(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func work(ctx context.Context, o *options, stderr io.Writer) error {
 // byHand makes one build and prints it as it goes.
 func byHand(ctx context.Context, o *options, job schema.Job, asJSON bool, stdout, stderr io.Writer) error {
 	o.byHand = true
-	b, err := o.builder(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	b, err := o.builder(ctx, slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
 	}

@@ -1,19 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/mesh-control/mesh/builder"
 	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/pki"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
@@ -30,8 +32,9 @@ type options struct {
 	caBundle         string
 	key              string
 	goProxy          string
+	registries       map[string]string
 	insecure         []string
-	memory           int64
+	limits           engine.Limits
 
 	byHand  bool
 	onPhase func(schema.Phase)
@@ -44,21 +47,23 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.engine, "engine", "", "container engine, as unix:///run/docker.sock; none refuses images")
 	f.StringVar(&o.name, "name", "", "name in results (default: the machine's)")
 	f.StringVar(&o.toolchain, "toolchain", "host", "host: the machine's own; container: images named by --toolchain-image")
-	f.StringToStringVar(&o.toolchainImages, "toolchain-image", nil, "language=reference of a toolchain image, as go=registry.mesh/carried/…")
+	f.StringToStringVar(&o.toolchainImages, "toolchain-image", nil, "language=reference of a toolchain image; languages are "+strings.Join(toolchain.Languages(), ", "))
 	f.StringVar(&o.caBundle, "ca-bundle", "", "file of certificates trusted for git, module proxies and outside registries")
 	f.StringVar(&o.key, "key", "", "file with this builder's private key, for repository credentials sealed to it")
 	f.StringVar(&o.goProxy, "go-proxy", "", "GOPROXY while dependencies are fetched")
+	f.StringToStringVar(&o.registries, "package-registry", nil, "language=where its packages are fetched from, as node=https://…; go has --go-proxy")
 	f.StringSliceVar(&o.insecure, "outside-insecure", nil, "outside registries spoken to without TLS, as 127.0.0.1:5001")
-	f.Int64Var(&o.memory, "memory", 0, "bytes an image build or a compiler in a container may use; 0 is no limit")
+	f.Int64Var(&o.limits.Memory, "memory", 0, "bytes an image build or a compiler in a container may use; 0 is no limit")
+	f.Float64Var(&o.limits.CPUs, "cpus", 0, "processors they may use; 0 is no limit")
 }
 
 // builder wires the parts in the order the data flows.
-func (o *options) builder(log *slog.Logger) (*builder.Builder, error) {
+func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Builder, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
 	b := &builder.Builder{
-		Name: o.name, Work: o.work, AllowLocal: o.byHand, Memory: o.memory, OnPhase: o.onPhase, Log: log,
+		Name: o.name, Work: o.work, AllowLocal: o.byHand, Limits: o.limits, OnPhase: o.onPhase, Log: log,
 	}
 	if o.storeCredential != "" {
 		client, err := o.registry(log)
@@ -84,7 +89,7 @@ func (o *options) builder(log *slog.Logger) (*builder.Builder, error) {
 		b.Open = func(sealed schema.Sealed) ([]byte, error) { return pki.Open(private, sealed) }
 	}
 	var err error
-	b.Go, err = o.goToolchain(b)
+	b.Toolchains, err = o.toolchains(ctx, b)
 	return b, err
 }
 
@@ -137,34 +142,67 @@ func (o *options) registry(log *slog.Logger) (*registry.Client, error) {
 	return client, nil
 }
 
-func (o *options) goToolchain(b *builder.Builder) (builder.Toolchain, error) {
+// toolchains gives this builder's, by language. One that is not there is missing from the map,
+// and bundles of its language will say so.
+func (o *options) toolchains(ctx context.Context, b *builder.Builder) (map[string]toolchain.Toolchain, error) {
+	found := map[string]toolchain.Toolchain{}
 	switch o.toolchain {
 	case "host":
-		program, err := exec.LookPath("go")
-		if err != nil {
-			return nil, nil //nolint:nilerr // bundles will say that there is no toolchain
-		}
-		cache := filepath.Join(o.work, "cache", "go")
-		if o.byHand {
-			if dir, err := os.UserCacheDir(); err == nil {
-				cache = filepath.Join(dir, "mesh-builder", "go")
+		for _, language := range toolchain.Languages() {
+			program, err := toolchain.Find(ctx, language)
+			if errors.Is(err, toolchain.ErrNotInstalled) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			found[language] = toolchain.Host{
+				Language: language, Program: program, Caches: o.caches(language), Proxy: o.proxy(language), CABundle: o.caBundle, Trusted: o.byHand,
 			}
 		}
-		return builder.HostGo{Program: program, Cache: filepath.Join(cache, "build"), ModCache: filepath.Join(cache, "mod"), Proxy: o.goProxy, CABundle: o.caBundle}, nil
+		return found, nil
 	case "container":
-		image := o.toolchainImages["go"]
-		if image == "" {
-			return nil, nil
+		for language, image := range o.toolchainImages {
+			if image == "" {
+				continue
+			}
+			if !slices.Contains(toolchain.Languages(), language) {
+				return nil, &usageError{fmt.Errorf("--toolchain-image: no language %q; there are %s", language, strings.Join(toolchain.Languages(), ", "))}
+			}
+			if b.Engine == nil || b.Registry == nil {
+				return nil, &usageError{errors.New("--toolchain container needs --engine and --store-credential")}
+			}
+			found[language] = &toolchain.Container{
+				Language: language, Engine: b.Engine, Registry: b.Registry, Owner: o.name, Image: image, Work: o.work,
+				Proxy: o.proxy(language), CABundle: o.caBundle, Limits: o.limits,
+			}
 		}
-		if b.Engine == nil || b.Registry == nil {
-			return nil, &usageError{errors.New("--toolchain container needs --engine and --store-credential")}
-		}
-		return &builder.ContainerGo{
-			Engine: b.Engine, Registry: b.Registry, Owner: o.name, Image: image, Work: o.work,
-			Proxy: o.goProxy, CABundle: o.caBundle, Memory: o.memory,
-		}, nil
+		return found, nil
 	}
 	return nil, &usageError{fmt.Errorf("--toolchain %q is neither host nor container", o.toolchain)}
+}
+
+func (o *options) proxy(language string) string {
+	if language == toolchain.Go && o.goProxy != "" {
+		return o.goProxy
+	}
+	return o.registries[language]
+}
+
+// caches of a language lie in the working directory; of builds by hand, whose working
+// directory is gone afterwards, in the user's cache.
+func (o *options) caches(language string) map[string]string {
+	root := filepath.Join(o.work, "cache")
+	if o.byHand {
+		if dir, err := os.UserCacheDir(); err == nil {
+			root = filepath.Join(dir, "mesh-builder")
+		}
+	}
+	dirs := map[string]string{}
+	for _, name := range toolchain.CacheNames(language) {
+		dirs[name] = filepath.Join(root, language, name)
+	}
+	return dirs
 }
 
 // readCredential reads a credential file. No error repeats what is in it.

@@ -25,7 +25,7 @@ const format = "1"
 
 // All makes every image, or takes it from the cache.
 func All(ctx context.Context, cache string) ([]Image, error) {
-	makers := []func(context.Context, string) (Image, error){Busybox, Postgres, Broker, Registry, Toolchain}
+	makers := []func(context.Context, string) (Image, error){Busybox, Postgres, Broker, Registry, Toolchain, Node, Rust, Python}
 	images := make([]Image, len(makers))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, maker := range makers {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,6 +35,58 @@ func (t tree) directory(root string, skip func(base string) bool) ([]string, err
 		return t.machine(name)
 	})
 	return programs, err
+}
+
+// copied adds the files below a directory of the machine at another place, without what skip
+// names by its slash path below root. Links that stay inside are kept, other ones left out.
+func (t tree) copied(root, at string, skip func(relative string) bool) error {
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		target := path.Join(at, filepath.ToSlash(relative))
+		switch {
+		case skip(filepath.ToSlash(relative)) && d.IsDir():
+			return fs.SkipDir
+		case skip(filepath.ToSlash(relative)) || d.IsDir():
+			return nil
+		case d.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(name)
+			if err == nil && filepath.IsLocal(filepath.Join(filepath.Dir(relative), to)) {
+				t.link(target, to)
+			}
+			return err
+		case !d.Type().IsRegular():
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		mode := int64(0o644)
+		if info.Mode()&0o111 != 0 {
+			mode = 0o755
+		}
+		t.file(target, name, mode)
+		return nil
+	})
+}
+
+// certificates adds the machine's trusted ones, if it has any.
+func (t tree) certificates() error {
+	const bundle = "/etc/ssl/certs/ca-certificates.crt"
+	text, err := os.ReadFile(bundle)
+	if err == nil {
+		t.text(bundle, string(text), 0o644)
+	}
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
 }
 
 func isDirectory(name string) bool {

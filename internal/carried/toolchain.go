@@ -3,8 +3,7 @@ package carried
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -15,8 +14,6 @@ import (
 // is the version of Go as the public image's moving tag has it: 1.26 for every 1.26.x.
 const ToolchainReference = "docker.io/library/golang"
 
-const certificates = "/etc/ssl/certs/ca-certificates.crt"
-
 // Toolchain is the Go toolchain that this machine's `go` is, with the machine's certificates.
 // What only testing Go itself needs is left out.
 func Toolchain(ctx context.Context, cache string) (Image, error) {
@@ -26,17 +23,17 @@ func Toolchain(ctx context.Context, cache string) (Image, error) {
 	}
 	root, version, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	reference := ToolchainReference + ":" + minor(version)
-	bundle, err := os.ReadFile(certificates)
-	if err != nil && !os.IsNotExist(err) {
+	key, err := packages(ctx) // the certificates are one's
+	if err != nil {
 		return Image{}, fmt.Errorf("carry %s: %w", reference, err)
 	}
-	return cached(cache, "golang", root+"\n"+version+"\n"+string(bundle), reference, func(dir string) error {
+	return cached(cache, "golang", root+"\n"+version+"\n"+key, reference, func(dir string) error {
 		t, err := toolchainTree(root)
 		if err != nil {
 			return err
 		}
-		if len(bundle) > 0 {
-			t.text(certificates, string(bundle), 0o644)
+		if err := t.certificates(); err != nil {
+			return err
 		}
 		t.dir("go", 0o777)
 		return write(dir, t, v1.Config{
@@ -61,37 +58,12 @@ func toolchainTree(root string) (tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = filepath.WalkDir(resolved, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	err = t.copied(resolved, "usr/local/go", func(relative string) bool {
+		switch relative {
+		case "api", "doc", "test", "misc", "pkg/obj":
+			return true
 		}
-		relative, err := filepath.Rel(resolved, name)
-		if err != nil {
-			return err
-		}
-		switch {
-		case d.IsDir():
-			switch relative {
-			case "api", "doc", "test", "misc", "pkg/obj":
-				return fs.SkipDir
-			}
-			if d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			return nil
-		case !d.Type().IsRegular() || strings.HasSuffix(relative, "_test.go"):
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		mode := int64(0o644)
-		if info.Mode()&0o111 != 0 {
-			mode = 0o755
-		}
-		t.file("usr/local/go/"+filepath.ToSlash(relative), name, mode)
-		return nil
+		return path.Base(relative) == "testdata" || strings.HasSuffix(relative, "_test.go")
 	})
 	return t, err
 }

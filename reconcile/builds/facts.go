@@ -28,6 +28,7 @@ type moduleFacts struct {
 	manifest                    *catalogue.ManifestFacts
 	recorded                    time.Time
 	build                       string // that made the manifest
+	recipe                      string // the manifest's source would be built by now; "" without one
 	last                        *catalogue.BuildFacts
 	nodes                       []string
 }
@@ -46,16 +47,24 @@ func (f *facts) module(name string) *moduleFacts {
 	return f.modules[name]
 }
 
-// recipe is the hash a manifest of the module would carry now.
-func (b *Builds) recipe(document *schema.Module) string {
-	if document == nil {
-		return ""
+// toolchains are the versions builders compile with now, by language: what is configured, and
+// of any other language what the newest manifest was compiled with.
+func (b *Builds) toolchains(manifests map[string]inventory.ManifestRow) map[string]string {
+	now := map[string]string{}
+	newest := map[string]time.Time{}
+	for _, row := range manifests {
+		for language, version := range recipe.Used(&row.Document) {
+			if row.Recorded.After(newest[language]) {
+				now[language], newest[language] = version, row.Recorded
+			}
+		}
 	}
-	return recipe.For(document, b.config.Toolchains)
+	maps.Copy(now, b.config.Toolchains)
+	return now
 }
 
 func (b *Builds) reasons(m *moduleFacts) []catalogue.Reason {
-	return catalogue.Behind(m.source, m.manifest, m.last, b.recipe(m.document))
+	return catalogue.Behind(m.source, m.manifest, m.last, m.recipe)
 }
 
 // facts reads sources, manifests, last builds and assignments in one transaction's view.
@@ -68,8 +77,10 @@ func (b *Builds) facts(ctx context.Context, q inventory.Queryer) (*facts, error)
 	if err != nil {
 		return nil, err
 	}
+	toolchains := b.toolchains(manifests)
 	for name, row := range manifests {
 		m := f.module(name)
+		m.recipe = recipe.Again(&row.Document, toolchains)
 		source := row.Document.Source
 		m.manifest = &catalogue.ManifestFacts{Digest: row.Digest, Commit: source.Commit, Tree: source.Tree, Recipe: row.Document.Recipe}
 		m.recorded, m.build = row.Recorded, row.Build

@@ -117,7 +117,7 @@ func (b *Builds) job(m *moduleFacts) wanted {
 			Schema: schema.Version, ID: newID(), Repository: m.repository, Path: m.path, Ref: m.ref,
 			Module: m.name, Recipe: recipe.Version,
 		},
-		recipe: b.recipe(m.document), seen: m.seen,
+		recipe: m.recipe, seen: m.seen,
 	}
 	if m.manifest != nil {
 		job.Current = &schema.CurrentManifest{Digest: m.manifest.Digest, Tree: m.manifest.Tree, Recipe: m.manifest.Recipe}

@@ -67,7 +67,7 @@ func Manifest(module, version string, change func(*schema.Manifest)) schema.Mani
 
 // Current gives a manifest the recipe it would be built by now, so that only another source
 // makes its module behind.
-func Current(m *schema.Manifest) { m.Recipe = recipe.For(&schema.Module{Name: m.Module}, nil) }
+func Current(m *schema.Manifest) { m.Recipe = recipe.Again(m, nil) }
 
 // Result is what a builder says that made a manifest.
 func Result(m schema.Manifest) schema.Result {

@@ -1,0 +1,86 @@
+package toolchain
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is one command of a [Host]. It is a process group that ends with the context, and
+// with us.
+type process struct {
+	program string
+	args    []string
+	dir     string
+	env     []string
+	network bool
+}
+
+// isolation takes the network away from a process: a network namespace of its own, with a
+// user namespace around it for whoever is not root. Nil where the machine allows neither.
+var isolation = sync.OnceValue(func() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if os.Getuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+	}
+	cmd := exec.Command("/bin/true")
+	cmd.SysProcAttr = attr
+	if cmd.Run() != nil {
+		return nil
+	}
+	return attr
+})
+
+func (p process) run(ctx context.Context, log func(string)) error {
+	cmd := exec.CommandContext(ctx, p.program, p.args[1:]...)
+	cmd.Dir, cmd.Env = p.dir, p.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if apart := isolation(); apart != nil && !p.network {
+		*cmd.SysProcAttr = *apart
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
+	r, w := io.Pipe()
+	cmd.Stdout, cmd.Stderr = w, w
+	lines := make(chan struct{})
+	go func() {
+		defer close(lines)
+		s := bufio.NewScanner(r)
+		s.Buffer(nil, 1<<20)
+		for s.Scan() {
+			if line := strings.TrimSpace(s.Text()); line != "" {
+				log(line)
+			}
+		}
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	// The death signal is bound to the thread that starts the process.
+	runtime.LockOSThread()
+	err := cmd.Run()
+	runtime.UnlockOSThread()
+	// What the command left running ends with it.
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	w.Close()
+	<-lines
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return &exitError{program: p.args[0], status: int64(exit.ExitCode())}
+	}
+	return err
+}
