@@ -11,6 +11,7 @@ import (
 
 	"github.com/mesh-control/mesh/builder"
 	"github.com/mesh-control/mesh/builder/clone"
+	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
@@ -364,6 +365,7 @@ func TestLFSPointersAndSubmodulesFail(t *testing.T) {
 func TestLanguageIsImpliedByOneFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "one", registrytest.Start(t))
+	delete(r.Toolchains, toolchain.Node)
 	repo := testenv.Git(t)
 	for name, files := range map[string][]string{"none": {"x"}, "two": {"go.mod", "package.json"}, "node": {"package.json"}} {
 		repo.Write(name+"/module.json", fmt.Sprintf(`{"name": %q, "artifacts": {"p": {"kind": "bundle", "path": "."}}}`, name))

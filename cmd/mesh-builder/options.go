@@ -89,7 +89,7 @@ func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Build
 		b.Open = func(sealed schema.Sealed) ([]byte, error) { return pki.Open(private, sealed) }
 	}
 	var err error
-	b.Toolchains, err = o.toolchains(ctx, b)
+	b.Toolchains, err = o.toolchains(ctx, b, log)
 	return b, err
 }
 
@@ -144,17 +144,17 @@ func (o *options) registry(log *slog.Logger) (*registry.Client, error) {
 
 // toolchains gives this builder's, by language. One that is not there is missing from the map,
 // and bundles of its language will say so.
-func (o *options) toolchains(ctx context.Context, b *builder.Builder) (map[string]toolchain.Toolchain, error) {
+func (o *options) toolchains(ctx context.Context, b *builder.Builder, log *slog.Logger) (map[string]toolchain.Toolchain, error) {
 	found := map[string]toolchain.Toolchain{}
 	switch o.toolchain {
 	case "host":
 		for _, language := range toolchain.Languages() {
 			program, err := toolchain.Find(ctx, language)
-			if errors.Is(err, toolchain.ErrNotInstalled) {
+			if err != nil { // the others serve all the same
+				if !errors.Is(err, toolchain.ErrNotInstalled) {
+					log.Warn("toolchain cannot be used", "language", language, "error", err)
+				}
 				continue
-			}
-			if err != nil {
-				return nil, err
 			}
 			found[language] = toolchain.Host{
 				Language: language, Program: program, Caches: o.caches(language), Proxy: o.proxy(language), CABundle: o.caBundle, Trusted: o.byHand,
