@@ -18,6 +18,7 @@ var onlyImportedBy = []struct {
 	by       []string
 	why      string
 }{
+	{"github.com/compose-spec/compose-go/v2", []string{"internal/composefile"}, "only the command line reads Compose files"},
 	{"github.com/jackc/pgx/v5", []string{"catalogue/", "reconcile/", "internal/store", "internal/testenv", "genesis/"}, "the database belongs to catalogue and controller; genesis makes their roles"},
 	{"github.com/rabbitmq/amqp091-go", []string{"internal/bus"}, "one package speaks AMQP"},
 	{"github.com/google/go-containerregistry", []string{"registry/", "builder/internal/", "internal/carried/"}, "one package speaks OCI; carried images are written as layouts"},

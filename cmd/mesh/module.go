@@ -32,7 +32,7 @@ func (a *app) moduleCommand() *cobra.Command {
 		},
 	}
 	initialise.Flags().StringVar(&name, "name", "", "the module's name (default the directory's)")
-	command.AddCommand(check, initialise, a.moduleSuspendCommand(true), a.moduleSuspendCommand(false))
+	command.AddCommand(check, initialise, a.moduleImportCommand(), a.moduleSuspendCommand(true), a.moduleSuspendCommand(false))
 	return command
 }
 
@@ -94,34 +94,52 @@ const firstModule = `{
 `
 
 func (a *app) initModule(dir, name string) error {
-	if name == "" {
-		absolute, err := filepath.Abs(dir)
-		if err != nil {
-			return err
-		}
-		name = filepath.Base(absolute)
+	name, err := moduleName(dir, name)
+	if err != nil {
+		return err
 	}
 	text := fmt.Sprintf(firstModule, name, name)
 	path := filepath.Join(dir, moduleFile)
-	if _, err := schema.ParseModule(path, []byte(text)); err != nil {
-		return &outcome{code: exitUsage, message: fmt.Sprintf("%q cannot be a module's name: lower case letters, digits and dashes, a letter first", name),
-			hints: []string{"mesh module init --name NAME"}}
-	}
 	if err := os.MkdirAll(filepath.Join(dir, "files"), 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
 	}
+	if err := writeNew(path, []byte(text)); err != nil {
+		return err
+	}
+	return a.did("%s is written; put files beside it in files/ and commit both", path)
+}
+
+// moduleName is the name given, or the directory's, if a module can have it.
+func moduleName(dir, given string) (string, error) {
+	name := given
+	if name == "" {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return "", err
+		}
+		name = filepath.Base(absolute)
+	}
+	if _, err := schema.ParseModule(moduleFile, fmt.Appendf(nil, `{"name": %q}`, name)); err != nil {
+		return "", &outcome{code: exitUsage, message: fmt.Sprintf("%q cannot be a module's name: lower case letters, digits and dashes, a letter first", name),
+			hints: []string{"give one with --name NAME"}}
+	}
+	return name, nil
+}
+
+// writeNew writes a module.json where there is none.
+func writeNew(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return &outcome{code: exitFailed, message: path + " is there already; nothing was written", hints: []string{"mesh module check " + dir}}
+		return &outcome{code: exitFailed, message: path + " is there already; nothing was written", hints: []string{"mesh module check " + filepath.Dir(path)}}
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = file.WriteString(text)
+	_, err = file.Write(text)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return a.did("%s is written; put files beside it in files/ and commit both", path)
+	return nil
 }
 
 func (a *app) schemaCommand() *cobra.Command {
