@@ -221,6 +221,9 @@ func (a *app) printBuilt(build api.Build) {
 		line = fmt.Sprintf("%-9s %-14s %s: %s", build.State, buildName(build), build.Error.Reason, firstLine(build.Error.Message))
 	}
 	fmt.Fprintln(a.stdout, line)
+	if build.Moved {
+		fmt.Fprintf(a.stdout, "          %-14s of commit %s, newer than %s, which was noticed\n", "", short(build.Commit), short(build.Noticed))
+	}
 	for _, artifact := range slices.Sorted(maps.Keys(build.Reproducible)) {
 		fmt.Fprintf(a.stdout, "          %-14s %s\n", artifact, reproduced(build.Reproducible[artifact]))
 	}

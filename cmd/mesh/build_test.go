@@ -10,7 +10,7 @@ import (
 	"github.com/mesh-control/mesh/schema"
 )
 
-func TestBuildBehindWithOneBrokenOfTenExits4(t *testing.T) {
+func TestS1_072_OneBrokenOfTenLeavesNineBuiltAndExits4(t *testing.T) {
 	m := newMesh(t)
 	for i := range 10 {
 		m.Source(fmt.Sprintf("m%d", i), "1")
@@ -88,7 +88,7 @@ func (o on) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestBuildWithoutABuilderSaysSoAndMayBeInterrupted(t *testing.T) {
+func TestS1_046_NoBuilderIsToldFromAFailureAndTheWaitMayBeInterrupted(t *testing.T) {
 	m := newMesh(t)
 	m.Source("web", "1")
 	ctx, cancel := context.WithCancel(t.Context())

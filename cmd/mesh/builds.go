@@ -130,10 +130,18 @@ func (a *app) printBuilds(builds []api.Build) {
 	table(a.stdout, "nothing was ever built", []string{"BUILD", "MODULE", "STATE", "MANIFEST", "COMMIT", "ASKED", "TOOK", "BUILDER", "NOTE"}, rows)
 }
 
+// movedTo is the commit that was built, with the one noticed where that was another.
+func movedTo(b api.Build) string {
+	if b.Moved {
+		return b.Commit + ", newer than " + short(b.Noticed) + ", which was noticed"
+	}
+	return orDash(b.Commit)
+}
+
 func (a *app) printBuild(out api.BuildShowOut) {
 	b := out.Build
 	fmt.Fprintf(a.stdout, "build     %s\nmodule    %s\nfrom      %s\nref       %s\ncommit    %s\nstate     %s\nmanifest  %s\nbuilder   %s\nasked     %s\ntook      %s\n",
-		b.ID, orDash(b.Module), place(b.Repository, b.Path), orDash(b.Ref), orDash(b.Commit), b.State, orDash(b.Digest), orDash(b.Builder), ago(b.Requested), took(b.Started, b.Ended))
+		b.ID, orDash(b.Module), place(b.Repository, b.Path), orDash(b.Ref), movedTo(b), b.State, orDash(b.Digest), orDash(b.Builder), ago(b.Requested), took(b.Started, b.Ended))
 	if b.Error != nil {
 		fmt.Fprintf(a.stdout, "reason    %s\nmessage   %s\nremedy    %s\n", b.Error.Reason, strings.ReplaceAll(b.Error.Message, "\n", "\n          "), orDash(b.Error.Remedy))
 	}

@@ -36,6 +36,8 @@ type Build struct {
 	State      string             `json:"state"`
 	Digest     string             `json:"digest,omitempty"`
 	Commit     string             `json:"commit,omitempty"`
+	Noticed    string             `json:"noticed,omitempty"` // the source's commit when it was asked for, by the catalogue
+	Moved      bool               `json:"moved,omitempty"`   // the module's files were others by the time it was built
 	Error      *schema.BuildError `json:"error,omitempty"`
 	Phases     []schema.PhaseTime `json:"phases,omitempty"`
 	Builder    string             `json:"builder,omitempty"`

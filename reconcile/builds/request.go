@@ -60,7 +60,9 @@ func (b *Builds) request(ctx context.Context, c *extension.Context, tx pgx.Tx, c
 type wanted struct {
 	schema.Job
 	recipe string
-	seen   time.Time // the source's commit, by the catalogue; zero where it has none
+	// The source as the catalogue has it, and since when; empty where it has none.
+	commit, tree string
+	seen         time.Time
 }
 
 func (b *Builds) jobs(ctx context.Context, tx pgx.Tx, in api.BuildRequestIn) ([]wanted, error) {
@@ -117,7 +119,7 @@ func (b *Builds) job(m *moduleFacts) wanted {
 			Schema: schema.Version, ID: newID(), Repository: m.repository, Path: m.path, Ref: m.ref,
 			Module: m.name, Recipe: recipe.Version,
 		},
-		recipe: m.recipe, seen: m.seen,
+		recipe: m.recipe, commit: m.source.Commit, tree: m.source.Tree, seen: m.seen,
 	}
 	if m.manifest != nil {
 		job.Current = &schema.CurrentManifest{Digest: m.manifest.Digest, Tree: m.manifest.Tree, Recipe: m.manifest.Recipe}
@@ -145,9 +147,9 @@ func (b *Builds) named(facts *facts, in api.BuildRequestIn) wanted {
 func (b *Builds) record(ctx context.Context, c *extension.Context, tx pgx.Tx, caller string, job wanted) (api.Build, error) {
 	requested := time.Time{}
 	err := tx.QueryRow(ctx, `
-INSERT INTO mesh.builds (id, repository, path, ref, module, job, recipe, requested_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING requested_at`,
-		job.ID, job.Repository, job.Path, job.Ref, job.Module, job.Job, job.recipe, caller).Scan(&requested)
+INSERT INTO mesh.builds (id, repository, path, ref, module, job, recipe, noticed_commit, noticed_tree, requested_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING requested_at`,
+		job.ID, job.Repository, job.Path, job.Ref, job.Module, job.Job, job.recipe, job.commit, job.tree, caller).Scan(&requested)
 	if err != nil {
 		return api.Build{}, fmt.Errorf("record build of %s %s: %w", job.Repository, job.Path, err)
 	}
@@ -156,7 +158,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING requested_at`,
 	}
 	return api.Build{
 		ID: job.ID, Repository: job.Repository, Path: job.Path, Ref: job.Ref, Module: job.Module,
-		State: stateQueued, Requested: requested,
+		State: stateQueued, Noticed: job.commit, Requested: requested,
 	}, nil
 }
 

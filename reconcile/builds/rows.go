@@ -21,14 +21,14 @@ const (
 	stateEnding  = "cancelling"
 )
 
-const buildColumns = `id, repository, path, ref, module, outcome, result, digest, commit, builder, requested_at, started_at, ended_at, cancelled_at IS NOT NULL`
+const buildColumns = `id, repository, path, ref, module, outcome, result, digest, commit, noticed_commit, noticed_tree <> '' AND tree <> '' AND tree <> noticed_tree, builder, requested_at, started_at, ended_at, cancelled_at IS NOT NULL`
 
 func scanBuild(row pgx.CollectableRow) (api.Build, error) {
 	var b api.Build
 	var result []byte
 	var started, ended *time.Time
 	var cancelled bool
-	err := row.Scan(&b.ID, &b.Repository, &b.Path, &b.Ref, &b.Module, &b.State, &result, &b.Digest, &b.Commit, &b.Builder,
+	err := row.Scan(&b.ID, &b.Repository, &b.Path, &b.Ref, &b.Module, &b.State, &result, &b.Digest, &b.Commit, &b.Noticed, &b.Moved, &b.Builder,
 		&b.Requested, &started, &ended, &cancelled)
 	if err != nil {
 		return b, err
