@@ -1,6 +1,7 @@
 package genesis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Installer struct {
 	Source   string // checkout the mesh's own modules are assembled from
 	Programs string // directory of the mesh's programs
 	Carried  string // cache of carried images; "" is Dir/carried
+	Port     int    // the first that may be taken; 0 is 7400
 	Out      io.Writer
 
 	ports     ports
@@ -95,7 +97,7 @@ func (in *Installer) preflight(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var err error
-	in.ports, err = choosePorts(in.layout(), in.Address)
+	in.ports, err = choosePorts(in.layout(), in.Address, cmp.Or(in.Port, firstPort))
 	return fmt.Sprintf("node %s at %s, ports from %d", in.Node, in.Address, in.ports.Registry), err
 }
 

@@ -47,8 +47,8 @@ type ports struct {
 
 const firstPort = 7400
 
-// choosePorts reads the ports chosen before, or takes the first free ones from 7400 on.
-func choosePorts(l layout, address string) (ports, error) {
+// choosePorts reads the ports chosen before, or takes the first free ones.
+func choosePorts(l layout, address string, first int) (ports, error) {
 	var p ports
 	text, err := os.ReadFile(l.ports())
 	if err == nil {
@@ -57,11 +57,11 @@ func choosePorts(l layout, address string) (ports, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return p, err
 	}
-	next := firstPort
+	next := first
 	for _, port := range []*int{&p.Registry, &p.Postgres, &p.Broker, &p.Management, &p.Dist, &p.EPMD, &p.Proxy, &p.Git, &p.Controller, &p.Metrics} {
 		for ; !free(address, next); next++ {
-			if next > firstPort+1000 {
-				return p, fmt.Errorf("choose ports: none free between %d and %d", firstPort, next)
+			if next > first+1000 {
+				return p, fmt.Errorf("choose ports: none free between %d and %d", first, next)
 			}
 		}
 		*port = next

@@ -1,0 +1,13 @@
+package e2e
+
+import "testing"
+
+// The reference's own check of the loop, from a commit to a machine that runs what the source
+// says: still the old one until pushed, and no longer behind once caught up.
+func TestS1_079_AfterPushAndApplyTheNodeRunsWhatTheSourceSays(t *testing.T) {
+	theMesh(t).script("loop")
+}
+
+func TestS1_074_ACommitBetweenNoticingAndBuildingIsWhatIsBuilt(t *testing.T) {
+	theMesh(t).script("moves")
+}
