@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/mesh-control/mesh/genesis"
 	"github.com/mesh-control/mesh/internal/testenv"
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/apiclient"
 )
 
 // patience bounds whatever a slow machine may take.
@@ -263,11 +264,26 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func atoi(t *testing.T, text string) int {
-	t.Helper()
-	n, err := strconv.Atoi(text)
+// settings are the flags that assign a module as it is assigned.
+func (l lab) settings(module string) []string {
+	l.t.Helper()
+	operator, err := apiclient.ReadContext(filepath.Join(raised.dir, "operator.json"))
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	return n
+	client := apiclient.New(operator)
+	defer client.Close()
+	assigned, err := api.AssignmentList.Do(l.t.Context(), client, api.None{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var flags []string
+	for _, a := range assigned.Assignments {
+		for name, value := range a.Settings {
+			if a.Module == module && a.Node == node {
+				flags = append(flags, "--set", name+"="+value)
+			}
+		}
+	}
+	return flags
 }

@@ -1,0 +1,297 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// document is the declaration the host has applied, as it keeps it.
+func (l lab) document() map[string]any {
+	l.t.Helper()
+	var found map[string]any
+	err := filepath.WalkDir(filepath.Join(raised.dir, "node"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".json" {
+			return nil //nolint:nilerr // containers come and go beneath it
+		}
+		text, err := os.ReadFile(path)
+		var document map[string]any
+		if err == nil && json.Unmarshal(text, &document) == nil && document["signature"] != nil && document["resources"] != nil {
+			found = document
+		}
+		return nil
+	})
+	if err != nil || found == nil {
+		l.t.Fatalf("no declaration below the node's directory: %v", err)
+	}
+	return found
+}
+
+func walk(value any, visit func(key string, value any)) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			visit(key, inner)
+			walk(inner, visit)
+		}
+	case []any:
+		for _, inner := range v {
+			walk(inner, visit)
+		}
+	}
+}
+
+func TestS1_021_NoDeclarationSaysArtifact(t *testing.T) {
+	l := theMesh(t)
+	keys := 0
+	walk(l.document(), func(key string, _ any) {
+		keys++
+		if key == "artifact" {
+			t.Error("the declaration has a key artifact")
+		}
+	})
+	if keys < 50 {
+		t.Errorf("a declaration of %d keys is not a whole mesh's", keys)
+	}
+}
+
+func TestS1_101_NoNodeIsToldAPublicReference(t *testing.T) {
+	l := theMesh(t)
+	images := 0
+	walk(l.document(), func(key string, value any) {
+		if key != "image" {
+			return
+		}
+		images++
+		if image, ok := value.(string); !ok || !strings.HasPrefix(image, "registry.mesh/") || !strings.Contains(image, "@sha256:") {
+			t.Errorf("the node is told %v", value)
+		}
+	})
+	if images < 3 {
+		t.Errorf("%d images declared, of controller, catalogue and builder", images)
+	}
+}
+
+// credentials lists what the builder's container sees of the node's secrets.
+func (l lab) credentials(c container) map[string]string {
+	l.t.Helper()
+	files := map[string]string{}
+	for _, mount := range c.Mounts {
+		if !strings.HasSuffix(mount.Source, "/secrets") {
+			continue
+		}
+		entries, err := os.ReadDir(mount.Source)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for _, entry := range entries {
+			text, err := os.ReadFile(filepath.Join(mount.Source, entry.Name()))
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			files[filepath.Join(mount.Source, entry.Name())] = string(text)
+		}
+	}
+	return files
+}
+
+func (l lab) builder() container {
+	l.t.Helper()
+	found := l.containers("builder")
+	if len(found) != 1 {
+		l.t.Fatalf("%d builders on the node", len(found))
+	}
+	return found[0]
+}
+
+func TestS1_027_ABuilderHoldsItsOwnCredentialsAndNothingMore(t *testing.T) {
+	l := theMesh(t)
+	builder := l.builder()
+	var targets, names []string
+	for _, mount := range builder.Mounts {
+		targets = append(targets, mount.Destination)
+	}
+	slices.Sort(targets)
+	if want := []string{"/etc/mesh/builder/secrets", "/etc/ssl/certs", "/run/engine.sock", "/var/lib/mesh/builder"}; !slices.Equal(targets, want) {
+		t.Errorf("its container has the mounts %v, want %v", targets, want)
+	}
+	seen := strings.Join(builder.Config.Env, "\n") + strings.Join(builder.Args, "\n")
+	for path, text := range l.credentials(builder) {
+		names = append(names, filepath.Base(path))
+		seen += text
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		// Its key opens the credentials of repositories that were sealed to it.
+		if !slices.Contains([]string{"artifact-store.json", "broker.json", "key.json", "key"}, name) {
+			t.Errorf("its container sees the secret %s", name)
+		}
+	}
+	for _, word := range []string{"postgres://", "postgresql://", "PRIVATE KEY", "admin"} {
+		if strings.Contains(seen, word) {
+			t.Errorf("environment, arguments and credentials hold %q", word)
+		}
+	}
+}
+
+func TestS1_057_TheCredentialIsAFileOnlyItsOwnerReads(t *testing.T) {
+	l := theMesh(t)
+	builder := l.builder()
+	for path, text := range l.credentials(builder) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 && mode != 0o400 {
+			t.Errorf("%s has mode %04o", path, mode)
+		}
+		var credential struct{ Password string }
+		if json.Unmarshal([]byte(text), &credential) != nil || len(credential.Password) < 16 {
+			continue
+		}
+		for _, place := range [][]string{builder.Config.Env, builder.Args, builder.Config.Cmd} {
+			if strings.Contains(strings.Join(place, "\n"), credential.Password) {
+				t.Errorf("environment or arguments of the container hold a copy of %s", filepath.Base(path))
+			}
+		}
+	}
+}
+
+// broker is the builder's credential for it.
+func (l lab) broker() (url, fingerprint, password string) {
+	l.t.Helper()
+	for path, text := range l.credentials(l.builder()) {
+		if filepath.Base(path) != "broker.json" {
+			continue
+		}
+		var c struct{ URL, User, Password, Fingerprint string }
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			l.t.Fatal(err)
+		}
+		if c.Password == "" {
+			_, rest, _ := strings.Cut(c.URL, "://")
+			account, _, _ := strings.Cut(rest, "@")
+			_, c.Password, _ = strings.Cut(account, ":")
+		}
+		return c.URL + " " + c.User, c.Fingerprint, c.Password
+	}
+	l.t.Fatal("the builder has no broker.json")
+	return "", "", ""
+}
+
+func TestS1_058_TheCredentialNamesTheScopedAccount(t *testing.T) {
+	l := theMesh(t)
+	account, _, _ := l.broker()
+	if !strings.Contains(account, "builder."+node) {
+		t.Errorf("the credential does not name builder.%s", node)
+	}
+	var builders struct {
+		Builders []struct {
+			Account   string
+			Connected bool
+		}
+	}
+	if err := json.Unmarshal([]byte(l.command("mesh", "builder", "ls", "-o", "json")), &builders); err != nil {
+		t.Fatal(err)
+	}
+	if len(builders.Builders) != 1 || builders.Builders[0].Account != "builder."+node || !builders.Builders[0].Connected {
+		t.Errorf("the broker's consumers: %+v", builders)
+	}
+}
+
+func TestS1_060_TheFingerprintStandsBesideTheURL(t *testing.T) {
+	l := theMesh(t)
+	account, fingerprint, _ := l.broker()
+	if !strings.Contains(account, "amqps://") || !strings.HasPrefix(fingerprint, "sha256:") {
+		t.Errorf("fingerprint %q", fingerprint)
+	}
+}
+
+// holds lists the files below a directory that contain a text.
+func holds(t *testing.T, dir, text string, but ...string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || slices.Contains(but, path) {
+			return nil //nolint:nilerr // what is gone holds nothing
+		}
+		content, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(content), text) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// The canary is the password itself: it may stand in the one file on the node, and nowhere in
+// database, registry, repositories, logs or the controller's files.
+func TestS1_055_ThePlaintextIsDiscardedOnceSealed(t *testing.T) {
+	l := theMesh(t)
+	_, _, password := l.broker()
+	if len(password) < 16 {
+		t.Fatalf("a password of %d characters", len(password))
+	}
+	for _, path := range holds(t, raised.dir, password) {
+		if !strings.HasSuffix(path, "/etc/mesh/builder/secrets/broker.json") {
+			t.Errorf("%s holds the builder's password", path)
+		}
+	}
+}
+
+func TestS1_052_TheCredentialStandsInNoModuleAndNoManifest(t *testing.T) {
+	l := theMesh(t)
+	_, _, password := l.broker()
+	places := []string{filepath.Join("..", "modules"), raised.repositories, filepath.Join(raised.dir, "registry")}
+	for _, place := range places {
+		if entries, err := os.ReadDir(place); err != nil || len(entries) == 0 {
+			t.Fatalf("%s: %v, %d entries", place, err, len(entries))
+		}
+		if found := holds(t, place, password); len(found) > 0 {
+			t.Errorf("the credential stands in %v", found)
+		}
+	}
+	clone := filepath.Join(t.TempDir(), "mesh")
+	l.command("git", "clone", "-q", filepath.Join(raised.repositories, "mesh.git"), clone)
+	if found := holds(t, clone, password); len(found) > 0 {
+		t.Errorf("the credential stands in %v", found)
+	}
+}
+
+func TestS1_056_IssuePrintsNothingSecret(t *testing.T) {
+	l := theMesh(t)
+	out := l.command("mesh", "builder", "issue", "--node", node, "-y")
+	l.command("mesh", "push", "--behind", "-y")
+	account, fingerprint, password := l.broker()
+	if strings.Contains(out, password) || strings.Contains(out, "amqps://") || password == "" || fingerprint == "" || account == "" {
+		t.Errorf("issue prints %q", out)
+	}
+}
+
+// A node builds exactly as long as the builder module is assigned to it; nothing else is set.
+func TestS1_048_ABuildNodeIsOneTheBuilderIsAssignedTo(t *testing.T) {
+	l := theMesh(t)
+	settings := l.settings("builder")
+	taking := func() bool {
+		return strings.Contains(l.command("mesh", "builder", "ls"), "taking work")
+	}
+	if !taking() {
+		t.Fatal("the node takes no work")
+	}
+	l.command("mesh", "unassign", "builder", "--node", node, "-y")
+	l.command("mesh", "push", node, "-y")
+	l.until("no builder takes work", func() bool { return !taking() })
+	if found := l.containers("builder"); len(found) != 0 {
+		t.Errorf("builders left: %d", len(found))
+	}
+	l.command("mesh", append([]string{"assign", "builder", "--node", node}, settings...)...)
+	l.command("mesh", "push", node, "-y")
+	l.until("the node takes work again", taking)
+}
