@@ -11,3 +11,15 @@ func TestS1_079_AfterPushAndApplyTheNodeRunsWhatTheSourceSays(t *testing.T) {
 func TestS1_074_ACommitBetweenNoticingAndBuildingIsWhatIsBuilt(t *testing.T) {
 	theMesh(t).script("moves")
 }
+
+func TestS1_002_OfTwoModulesOneIsBuiltAndPushedByItself(t *testing.T) {
+	theMesh(t).script("several")
+}
+
+func TestS1_076_BuildingDeliversNothing(t *testing.T) {
+	theMesh(t).script("building")
+}
+
+func TestS1_080_AModuleIsBehindUntilBuiltAndANodeUntilApplied(t *testing.T) {
+	theMesh(t).script("behind")
+}

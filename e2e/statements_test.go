@@ -269,6 +269,9 @@ func TestS1_056_IssuePrintsNothingSecret(t *testing.T) {
 	l := theMesh(t)
 	out := l.command("mesh", "builder", "issue", "--node", node, "-y")
 	l.command("mesh", "push", "--behind", "-y")
+	l.until("the builder has its new credential", func() bool {
+		return strings.Contains(l.command("mesh", "builder", "ls"), "taking work")
+	})
 	account, fingerprint, password := l.broker()
 	if strings.Contains(out, password) || strings.Contains(out, "amqps://") || password == "" || fingerprint == "" || account == "" {
 		t.Errorf("issue prints %q", out)
@@ -282,9 +285,7 @@ func TestS1_048_ABuildNodeIsOneTheBuilderIsAssignedTo(t *testing.T) {
 	taking := func() bool {
 		return strings.Contains(l.command("mesh", "builder", "ls"), "taking work")
 	}
-	if !taking() {
-		t.Fatal("the node takes no work")
-	}
+	l.until("the node takes work", taking)
 	l.command("mesh", "unassign", "builder", "--node", node, "-y")
 	l.command("mesh", "push", node, "-y")
 	l.until("no builder takes work", func() bool { return !taking() })
