@@ -112,6 +112,11 @@ func work(ctx context.Context, o *options, stderr io.Writer) error {
 		return err
 	}
 	config := bus.Config{URL: broker.URL, Fingerprints: strings.Fields(broker.Fingerprint), Name: "builder " + o.name, Log: log}
+	// `mesh builder issue` replaces the file, and the account's password with it.
+	config.Renewed = func() (string, []string, error) {
+		broker, err := readCredential(o.brokerCredential, "--broker-credential")
+		return broker.URL, strings.Fields(broker.Fingerprint), err
+	}
 	if err := config.Check(); err != nil {
 		return fmt.Errorf("%s: %w", o.brokerCredential, err)
 	}

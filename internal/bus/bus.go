@@ -69,6 +69,22 @@ type Config struct {
 	Name         string   // shown by the broker beside the connection
 	Log          *slog.Logger
 	MaxBackoff   time.Duration // zero is DefaultMaxBackoff
+	// Renewed, where given, is asked before each attempt to connect for the URL and the pins
+	// as they are by now: a credential may have been replaced under a program that runs. The
+	// account stays the same one.
+	Renewed func() (url string, fingerprints []string, err error)
+}
+
+// renewed is the configuration for the next attempt to connect.
+func (c Config) renewed() (Config, error) {
+	if c.Renewed == nil {
+		return c, c.Check()
+	}
+	var err error
+	if c.URL, c.Fingerprints, err = c.Renewed(); err != nil {
+		return c, err
+	}
+	return c, c.Check()
 }
 
 // Check says what is wrong with a configuration, without a password in the text.

@@ -239,6 +239,49 @@ func TestOnlyThePinnedBrokerIsSpokenTo(t *testing.T) {
 	})
 }
 
+// A credential that is replaced, as `mesh builder issue` does, is used without a restart.
+func TestAReplacedCredentialIsUsedForTheNextConnection(t *testing.T) {
+	m := shared(t)
+	broker := m.BrokerInfo
+	node := fresh("renewed")
+	if err := m.admin.PutAccount(t.Context(), bus.BuilderAccount(node, "first")); err != nil {
+		t.Fatal(err)
+	}
+	var password atomic.Value
+	var asked atomic.Bool // for the second
+	password.Store("first")
+	conn := bus.Dial(context.Background(), bus.Config{
+		URL: as(t, broker, bus.BuilderName(node), "first"), Fingerprints: []string{broker.Fingerprint}, Name: t.Name(), MaxBackoff: 100 * time.Millisecond,
+		Renewed: func() (string, []string, error) {
+			now := password.Load().(string)
+			asked.Store(now == "second")
+			return as(t, broker, bus.BuilderName(node), now), []string{broker.Fingerprint}, nil
+		},
+	})
+	defer conn.Close()
+	if err := conn.WaitReady(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.admin.DeleteAccount(t.Context(), bus.BuilderName(node)); err != nil { // which ends its connections
+		t.Fatal(err)
+	}
+	if err := m.admin.PutAccount(t.Context(), bus.BuilderAccount(node, "second")); err != nil {
+		t.Fatal(err)
+	}
+	password.Store("second")
+	var err error
+	for ctx := deadline(t); ; time.Sleep(50 * time.Millisecond) {
+		// Nobody reads it: an answer of the broker's is all that is asked for.
+		err = conn.Publish(ctx, bus.Message{Exchange: bus.Answers, Key: bus.KeyBuildProgress("none"), CorrelationID: "none"})
+		if asked.Load() && (err == nil || errors.Is(err, bus.ErrUnrouted)) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("with the new password: %v", err)
+		}
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	good := bus.Config{URL: "amqps://u:secret@h:1/", Fingerprints: []string{"sha256:00"}}

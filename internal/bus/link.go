@@ -112,10 +112,11 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // once is one connection from its beginning to its end. The error says why it ended.
 func (l *link) once(ctx context.Context) error {
-	if err := l.config.Check(); err != nil {
+	config, err := l.config.renewed()
+	if err != nil {
 		return err
 	}
-	s, err := l.open(ctx)
+	s, err := l.open(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -150,16 +151,16 @@ func (l *link) once(ctx context.Context) error {
 	}
 }
 
-func (l *link) open(ctx context.Context) (*session, error) {
+func (l *link) open(ctx context.Context, config Config) (*session, error) {
 	var raw net.Conn
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(l.config.Name + " " + l.name)
-	conn, err := amqp.DialConfig(l.config.URL, amqp.Config{
+	properties.SetClientConnectionName(config.Name + " " + l.name)
+	conn, err := amqp.DialConfig(config.URL, amqp.Config{
 		Heartbeat:       heartbeat,
 		Properties:      properties,
-		TLSClientConfig: pki.ClientConfig(l.config.Fingerprints...),
+		TLSClientConfig: pki.ClientConfig(config.Fingerprints...),
 		Dial: func(network, address string) (net.Conn, error) {
 			var dialer net.Dialer
 			var err error
