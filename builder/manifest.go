@@ -107,6 +107,10 @@ func checkBlob(ctx context.Context, name, digest string) error {
 
 // publish pushes images, then blobs and the manifest, which is the commit point.
 func (r *run) publish(ctx context.Context) error {
+	if r.unchanged != nil { // built only to be compared
+		r.stay()
+		return nil
+	}
 	if r.builder.Registry == nil {
 		r.say("", "not published: the builder was started without a registry")
 		r.result.Outcome = schema.OutcomeBuilt

@@ -41,7 +41,9 @@ type run struct {
 	recipe    string
 	plan      []step
 	staged    map[string]*staged
-	done      bool // unchanged: nothing left to do
+	// unchanged is the mesh's manifest when it was made from the same input.
+	unchanged *schema.Manifest
+	done      bool // nothing is left to do
 }
 
 // all passes through the phases. The directory is removed however it ends.
@@ -232,9 +234,18 @@ func (r *run) compare(ctx context.Context) error {
 		return failed(ReasonPublish, "see that the registry answers", "%w", err)
 	}
 	r.say("", "unchanged: manifest %s was built from this tree by this recipe", current.Digest)
-	r.result.Outcome, r.result.Digest, r.result.Manifest = schema.OutcomeUnchanged, current.Digest, &manifest
-	r.done = true
+	r.unchanged = &manifest
+	if !r.job.Verify {
+		r.stay()
+	}
 	return nil
+}
+
+// stay ends a build whose input is what the mesh's manifest was made from. The inputs decide,
+// and not what came out: a module that is not reproducible would be another each time.
+func (r *run) stay() {
+	r.result.Outcome, r.result.Digest, r.result.Manifest = schema.OutcomeUnchanged, r.job.Current.Digest, r.unchanged
+	r.done = true
 }
 
 // finish completes the result.

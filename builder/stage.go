@@ -39,6 +39,9 @@ func (r *run) build(ctx context.Context) error {
 			}
 			r.staged[s.name] = made
 			r.say(s.name, "made %s, %d bytes", made.built.Digest, made.built.Size)
+			if r.job.Verify {
+				return r.again(ctx, s, made)
+			}
 			return nil
 		})
 		if err != nil {

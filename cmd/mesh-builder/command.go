@@ -74,7 +74,7 @@ func command(o *options) *cobra.Command {
 
 func buildCommand(o *options) *cobra.Command {
 	var ref string
-	var asJSON bool
+	var asJSON, verify bool
 	cmd := &cobra.Command{
 		Use:   "build DIR|URL [PATH]",
 		Short: "Build one module of a local repository, or of a URL, by hand",
@@ -87,7 +87,7 @@ func buildCommand(o *options) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job := schema.Job{Schema: schema.Version, ID: "by-hand", Repository: args[0], Ref: ref}
+			job := schema.Job{Schema: schema.Version, ID: "by-hand", Repository: args[0], Ref: ref, Verify: verify}
 			if info, err := os.Stat(args[0]); err == nil && info.IsDir() {
 				if job.Repository, err = filepath.Abs(args[0]); err != nil {
 					return err
@@ -99,6 +99,7 @@ func buildCommand(o *options) *cobra.Command {
 			return byHand(cmd.Context(), o, job, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().BoolVar(&verify, "verify", false, "make every artifact twice, and say where two of one differ")
 	cmd.Flags().StringVar(&ref, "ref", "", "branch, tag or commit; default is the one checked out")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
@@ -189,6 +190,11 @@ func printResult(w io.Writer, r schema.Result) {
 	for _, name := range slices.Sorted(maps.Keys(r.Manifest.Artifacts)) {
 		built := r.Manifest.Artifacts[name]
 		fmt.Fprintf(w, "  %-16s %-9s %s\n", name, built.Kind, built.Digest)
+		if twice, ok := r.Reproducible[name]; ok && twice.Same {
+			fmt.Fprintf(w, "  %-16s %-9s the same when made twice\n", "", "")
+		} else if ok {
+			fmt.Fprintf(w, "  %-16s %-9s not reproducible: %s\n", "", "", twice.Difference)
+		}
 	}
 	if r.Digest != "" {
 		fmt.Fprintf(w, "manifest %s\n", r.Digest)
