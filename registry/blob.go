@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
+	"time"
 )
 
 // ErrDigest is in the chain of every error about bytes that are not what their digest says.
@@ -92,17 +93,42 @@ func (c *Client) session(response *http.Response) (*url.URL, error) {
 	return location, nil
 }
 
-// abandon frees what a broken upload holds. The registry does so by itself after a day.
+// abandonTime is how long a call that has failed, or was cancelled, tidies up after itself.
+const abandonTime = 2 * time.Second
+
+// abandon frees what a broken upload holds, after a cancelled call too. A registry that still
+// writes what it was sent refuses, because the session has moved on from the place we know: so
+// ask where it stands and try again. Distribution 2.8 has no way to be asked; it removes what
+// is left after a week, the embedded registry after a day.
 func (c *Client) abandon(ctx context.Context, location *url.URL) {
-	if ctx.Err() != nil {
-		return
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	defer cancel()
+	for attempt, delay := 1, 10*time.Millisecond; ; attempt, delay = attempt+1, 2*delay {
+		_, err := c.discard(ctx, request{
+			method: http.MethodDelete, path: location.RequestURI(), want: []int{http.StatusNoContent, http.StatusNotFound},
+		})
+		if err == nil || attempt >= c.attempts || sleep(ctx, delay) != nil {
+			return
+		}
+		status, err := c.discard(ctx, request{method: http.MethodGet, path: location.RequestURI(), want: []int{http.StatusNoContent}})
+		if NotFound(err) {
+			return
+		}
+		if err == nil {
+			if moved, err := c.session(status); err == nil {
+				location = moved
+			}
+		}
 	}
-	response, err := c.once(ctx, request{
-		method: http.MethodDelete, path: location.RequestURI(), want: []int{http.StatusNoContent, http.StatusNotFound},
-	})
-	if err == nil {
-		_ = response.Body.Close()
+}
+
+// discard sends a request once and wants nothing of the answer's body.
+func (c *Client) discard(ctx context.Context, r request) (*http.Response, error) {
+	response, err := c.once(ctx, r)
+	if err != nil {
+		return nil, err
 	}
+	return response, response.Body.Close()
 }
 
 // MountBlob makes a blob of another repository of this registry appear in this one, without

@@ -34,15 +34,22 @@ type Config struct {
 	// Attempts bounds how often a failing request is tried; 0 is [DefaultAttempts]. The
 	// context bounds how long.
 	Attempts int
+	// Delay is about how long is waited before the second attempt, and half as long as before
+	// the third; 0 is [DefaultDelay].
+	Delay time.Duration
+	// Idle ends a transfer that moves nothing for so long; 0 is [DefaultIdle].
+	Idle time.Duration
 }
 
 // DefaultAttempts spans about a minute of a registry that answers nothing.
 const DefaultAttempts = 10
 
-// Delays between attempts double from the first to the last.
+// Delays between attempts double from the first to the last. A server that asks for more is
+// heard, up to a bound: an hour asked for by mistake would be an hour of a build.
 const (
-	firstDelay = 200 * time.Millisecond
-	lastDelay  = 15 * time.Second
+	DefaultDelay  = 200 * time.Millisecond
+	lastDelay     = 15 * time.Second
+	maxRetryAfter = time.Minute
 )
 
 // Client speaks to the mesh's registry. It is safe for concurrent use.
@@ -52,6 +59,7 @@ type Client struct {
 	token    string
 	log      *slog.Logger
 	attempts int
+	delay    time.Duration
 	outside  outside
 }
 
@@ -71,28 +79,32 @@ func NewClient(config Config) (*Client, error) {
 	if config.Attempts == 0 {
 		config.Attempts = DefaultAttempts
 	}
+	if config.Delay == 0 {
+		config.Delay = DefaultDelay
+	}
+	if config.Idle == 0 {
+		config.Idle = DefaultIdle
+	}
 	client := &Client{
 		base: base,
 		http: &http.Client{
-			Transport: newTransport(tlsConfig, nil),
+			Transport: IdleTimeout(newTransport(tlsConfig, nil), config.Idle),
 			// A token goes to the server it was given for, and nowhere that one points to.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		token: config.Token, log: config.Log, attempts: config.Attempts,
+		token: config.Token, log: config.Log, attempts: config.Attempts, delay: config.Delay,
 	}
-	client.outside = outside{transport: config.Outside, insecure: config.Insecure, retry: client.retry}
-	if client.outside.transport == nil {
-		client.outside.transport = newTransport(nil, http.ProxyFromEnvironment)
+	if config.Outside == nil {
+		config.Outside = newTransport(nil, http.ProxyFromEnvironment)
 	}
+	client.outside = outside{transport: IdleTimeout(config.Outside, config.Idle), insecure: config.Insecure, retry: client.retry}
 	return client, nil
 }
 
 // Close drops idle connections.
 func (c *Client) Close() {
 	c.http.CloseIdleConnections()
-	if plain, ok := c.outside.transport.(*http.Transport); ok {
-		plain.CloseIdleConnections()
-	}
+	(&http.Client{Transport: c.outside.transport}).CloseIdleConnections()
 }
 
 func parseBase(text string) (*url.URL, error) {
@@ -254,13 +266,14 @@ func errorMessage(text []byte) string {
 	return message[:min(len(message), 500)]
 }
 
-// retryAfter reads the header in both of its forms: seconds, or a date.
+// retryAfter reads the header in both of its forms, seconds or a date, and gives at most
+// [maxRetryAfter].
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header); err == nil && seconds >= 0 {
-		return time.Duration(seconds) * time.Second
+		return time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
 	}
 	if at, err := http.ParseTime(header); err == nil && at.After(now) {
-		return at.Sub(now)
+		return min(at.Sub(now), maxRetryAfter)
 	}
 	return 0
 }
@@ -268,7 +281,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 // retry calls f until it succeeds, fails for good, or the attempts or the context end. The
 // error of the last attempt is the one returned, joined with the context's when that ended.
 func (c *Client) retry(ctx context.Context, f func() error) error {
-	delay := firstDelay
+	delay := c.delay
 	for attempt := 1; ; attempt++ {
 		err := f()
 		if err == nil || !transient(err) || ctx.Err() != nil || attempt >= c.attempts {
@@ -280,14 +293,22 @@ func (c *Client) retry(ctx context.Context, f func() error) error {
 			wait = status.after
 		}
 		c.log.Debug("registry request failed, trying again", "attempt", attempt, "wait", wait, "error", err)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		case <-timer.C:
+		if cut := sleep(ctx, wait); cut != nil {
+			return fmt.Errorf("%w (%w)", err, cut)
 		}
 		delay = min(2*delay, lastDelay)
+	}
+}
+
+// sleep waits, or gives why the context ended.
+func sleep(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
 }
 

@@ -27,5 +27,9 @@
 // A token says what its bearer may do in which repositories ([Claims]); it is signed by the
 // mesh and lives until the signing key is rotated, so that a node pulls with every controller
 // down. Failures that pass by themselves (no connection, 429, 5xx) are retried until the
-// context ends or the attempts are used up; everything else ends the call at once.
+// context ends or the attempts are used up; everything else ends the call at once. A transfer
+// that moves nothing for a while ends by an idle timeout, however long one that moves may take.
+//
+// Every test of a [Client] runs on the embedded registry and on the distribution project's 2.8
+// (registrytest.Each).
 package registry

@@ -21,7 +21,7 @@ import (
 type front struct {
 	*httptest.Server
 	requests atomic.Int64
-	spoil    func(n int64, w http.ResponseWriter, r *http.Request, pass http.Handler)
+	spoil    func(n int, w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
 func newFront(t *testing.T, behind *registrytest.Registry) *front {
@@ -33,13 +33,13 @@ func newFront(t *testing.T, behind *registrytest.Registry) *front {
 	transport := meshTransport(behind)
 	t.Cleanup(transport.CloseIdleConnections)
 	pass := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-	f := &front{spoil: func(_ int64, w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(w, r) }}
+	f := &front{spoil: func(_ int, w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(w, r) }}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.spoil(f.requests.Add(1), w, r, pass)
+		f.spoil(int(f.requests.Add(1)), w, r, pass)
 	}))
 	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	f.StartTLS()
-	t.Cleanup(f.Close)
+	t.Cleanup(f.Close) // closing twice does nothing
 	return f
 }
 

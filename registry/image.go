@@ -94,6 +94,13 @@ func (c *Client) put(ctx context.Context, repository, tag string, d document) er
 	}
 	_ = response.Body.Close()
 	back, err := c.document(ctx, repository, d.digest())
+	var status *StatusError
+	if errors.As(err, &status) && status.Status == http.StatusInternalServerError {
+		// Distribution 2.8 keeps the empty file of a write that found the disk full, and takes
+		// it for the blob at every later push.
+		return fmt.Errorf("read back %s@%s: %w; if that stays so, its storage holds a damaged copy: remove the folder blobs/sha256/%s/%s there and publish again",
+			repository, d.digest(), err, d.digest()[7:9], d.digest()[7:])
+	}
 	if err != nil {
 		return fmt.Errorf("read back %s@%s: %w", repository, d.digest(), err)
 	}

@@ -262,7 +262,7 @@ func TestABusyOutsideIsAskedAgain(t *testing.T) {
 	outside.pushIndex(t, "library/postgres", "16", indexOf("linux/amd64"))
 	f := newFront(t, outside.Registry)
 	var refused atomic.Int64
-	f.spoil = func(n int64, w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	f.spoil = func(n int, w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if n == 1 || n == 3 { // the first greeting, then the manifest
 			refused.Add(1)
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -282,7 +282,7 @@ func TestABusyOutsideIsAskedAgain(t *testing.T) {
 		t.Error("nothing was refused: this test shows nothing")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	f.spoil = func(_ int64, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	f.spoil = func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		cancel()
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(http.StatusTooManyRequests)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -101,127 +100,6 @@ func TestManifestIsPublishedAndReadBack(t *testing.T) {
 	})
 }
 
-// The publication fails at its first request, then at its second, and so on until one gets
-// through: once before the registry sees the request, once after it acted on it.
-func TestPublicationBrokenOffAtEachRequestLeavesNothingThatNamesSomethingMissing(t *testing.T) {
-	t.Parallel()
-	for _, acted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("acted=%v", acted), func(t *testing.T) {
-			t.Parallel()
-			b := newBuilt(t)
-			for failing := int64(1); ; failing++ {
-				if failing > 200 {
-					t.Fatal("no publication got through")
-				}
-				if breakPublication(t, b, failing, acted) {
-					if failing < 10 {
-						t.Errorf("only %d requests were broken", failing-1)
-					}
-					return
-				}
-			}
-		})
-	}
-}
-
-// breakPublication says whether the publication went through all the same.
-func breakPublication(t *testing.T, b built, failing int64, acted bool) bool {
-	t.Helper()
-	store := registrytest.Start(t)
-	f := newFront(t, store)
-	f.spoil = func(n int64, w http.ResponseWriter, r *http.Request, pass http.Handler) {
-		if n < failing {
-			pass.ServeHTTP(w, r)
-			return
-		}
-		if n == failing && acted {
-			pass.ServeHTTP(&deaf{header: http.Header{}}, r)
-		}
-		panic(http.ErrAbortHandler) // and from here on it answers nothing
-	}
-	config := f.config(store)
-	config.Attempts = 1
-	_, err := b.publish(t.Context(), registrytest.Client(t, config))
-	whole := store.Client(t)
-	modules := checkWhole(t, store)
-	if err == nil && f.requests.Load() < failing {
-		if modules != 1 {
-			t.Errorf("published without an error, and %d modules resolve", modules)
-		}
-		return true
-	}
-	digest, err := b.publish(t.Context(), whole)
-	if err != nil {
-		t.Fatalf("request %d broken: trying again: %v", failing, err)
-	}
-	if _, err := whole.Manifest(t.Context(), "web", digest); err != nil {
-		t.Fatalf("request %d broken: trying again: %v", failing, err)
-	}
-	if modules := checkWhole(t, store); modules != 1 {
-		t.Errorf("request %d broken: after trying again %d modules resolve", failing, modules)
-	}
-	return false
-}
-
-// deaf is a client that went away.
-type deaf struct{ header http.Header }
-
-func (d *deaf) Header() http.Header         { return d.header }
-func (d *deaf) Write(p []byte) (int, error) { return len(p), nil }
-func (d *deaf) WriteHeader(int)             {}
-
-// checkWhole walks every manifest of every repository over plain HTTP and fails when one names
-// something that does not resolve. It gives the number of modules found.
-func checkWhole(t *testing.T, r *registrytest.Registry) (modules int) {
-	t.Helper()
-	client, token := plain(t, r), r.Token("*", registry.ActionPull)
-	for _, repository := range []string{"modules/web", "modules/web/server"} {
-		var list struct{ Tags []string }
-		response := get(t, client, "GET", r.URL+"/v2/"+repository+"/tags/list", token)
-		if response.StatusCode == http.StatusNotFound {
-			continue
-		}
-		if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
-			t.Fatal(err)
-		}
-		for _, tag := range list.Tags {
-			response := get(t, client, "GET", r.URL+"/v2/"+repository+"/manifests/"+tag, token, "Accept", documentTypes)
-			if response.StatusCode != http.StatusOK {
-				t.Errorf("%s:%s: tagged and %s", repository, tag, response.Status)
-				continue
-			}
-			m, err := v1.ParseManifest(response.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, layer := range append(m.Layers, m.Config) {
-				if got := get(t, client, "HEAD", r.URL+"/v2/"+repository+"/blobs/"+layer.Digest.String(), token); got.StatusCode != http.StatusOK {
-					t.Errorf("%s:%s names blob %s: %s", repository, tag, layer.Digest, got.Status)
-				}
-			}
-			if m.Config.MediaType == schema.MediaTypeConfig {
-				modules++
-				checkImages(t, r, client, token, m.Config.Digest.String())
-			}
-		}
-	}
-	return modules
-}
-
-func checkImages(t *testing.T, r *registrytest.Registry, client *http.Client, token, config string) {
-	t.Helper()
-	response := get(t, client, "GET", r.URL+"/v2/modules/web/blobs/"+config, token)
-	var manifest schema.Manifest
-	if err := json.NewDecoder(response.Body).Decode(&manifest); err != nil {
-		t.Fatal(err)
-	}
-	image := manifest.Artifacts["server"].Digest
-	got := get(t, client, "HEAD", r.URL+"/v2/modules/web/server/manifests/"+image, token, "Accept", documentTypes)
-	if got.StatusCode != http.StatusOK {
-		t.Errorf("module names image %s: %s", image, got.Status)
-	}
-}
-
 func TestPublicationIsRefusedWhenTheManifestNamesWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
@@ -291,7 +169,7 @@ func TestWrongDigestsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newFront(t, store)
-		f.spoil = func(_ int64, w http.ResponseWriter, _ *http.Request, _ http.Handler) { _, _ = w.Write([]byte("wrong")) }
+		f.spoil = func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) { _, _ = w.Write([]byte("wrong")) }
 		body, _, err := registrytest.Client(t, f.config(store)).Blob(t.Context(), "modules/web", right)
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +188,7 @@ func TestFailuresThatPassAreRetriedAndOthersAreNot(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			f := newFront(t, store)
-			f.spoil = func(n int64, w http.ResponseWriter, r *http.Request, pass http.Handler) {
+			f.spoil = func(n int, w http.ResponseWriter, r *http.Request, pass http.Handler) {
 				if n < 3 {
 					w.Header().Set("Retry-After", "0")
 					w.WriteHeader(status)
@@ -331,7 +209,7 @@ func TestTheContextEndsAHungRequest(t *testing.T) {
 	store := registrytest.Start(t)
 	f := newFront(t, store)
 	reached := make(chan struct{})
-	f.spoil = func(_ int64, _ http.ResponseWriter, r *http.Request, _ http.Handler) {
+	f.spoil = func(_ int, _ http.ResponseWriter, r *http.Request, _ http.Handler) {
 		close(reached)
 		<-r.Context().Done()
 	}

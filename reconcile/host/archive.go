@@ -111,7 +111,7 @@ func (h *Host) fetch(ctx context.Context, r schema.Resource) (name string, size 
 		return "", 0, err
 	}
 	sum := sha256.New()
-	size, err = io.Copy(io.MultiWriter(f, sum), body)
+	size, err = copyBounded(io.MultiWriter(f, sum), body, announced, dir)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", 0, errors.Join(fmt.Errorf("fetch %s: %w", r.Source, err), os.Remove(f.Name()))
 	}
@@ -120,6 +120,20 @@ func (h *Host) fetch(ctx context.Context, r schema.Resource) (name string, size 
 		return "", 0, errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), size, nil
+}
+
+// copyBounded copies what was announced, or, from a server that announces nothing, no more than
+// the disk has room for.
+func copyBounded(to io.Writer, from io.Reader, announced int64, dir string) (int64, error) {
+	limit := announced
+	if limit == 0 {
+		limit = max(0, freeSpace(dir)-spareSpace)
+	}
+	n, err := io.Copy(to, io.LimitReader(from, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("more than %d MB come, and there is no room for more in %s", limit>>20, dir)
+	}
+	return n, err
 }
 
 // open asks the mesh's registry for a source that names it, and any other server plainly.

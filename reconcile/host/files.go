@@ -170,11 +170,13 @@ func freeSpace(dir string) int64 {
 	return int64(stat.Bavail) * stat.Bsize //nolint:gosec // no file system is that large
 }
 
+// spareSpace in bytes is left free on a disk, for everything else that writes there.
+const spareSpace = 100 << 20
+
 // needSpace refuses to begin writing what would not fit, with a tenth of a gigabyte to spare.
 func needSpace(dir string, size int64) error {
-	const spare = 100 << 20
-	if free := freeSpace(dir); free < size+spare {
-		return fmt.Errorf("no space in %s: %d MB free, %d MB needed", dir, free>>20, (size+spare)>>20)
+	if free := freeSpace(dir); free < size+spareSpace {
+		return fmt.Errorf("no space in %s: %d MB free, %d MB needed", dir, free>>20, (size+spareSpace)>>20)
 	}
 	return nil
 }

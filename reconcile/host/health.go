@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -48,11 +49,7 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 	case health.HTTP != "":
 		return p.http(ctx, health.HTTP)
 	case health.TCP != "":
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", health.TCP)
-		if err != nil {
-			return fmt.Errorf("health check: %w", err)
-		}
-		return conn.Close()
+		return connects(ctx, health.TCP)
 	case len(health.Exec) > 0 && container != "":
 		code, err := p.engine.Exec(ctx, container, health.Exec)
 		if err != nil {
@@ -66,6 +63,27 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 		return runCheck(ctx, health.Exec)
 	}
 	return errors.New("health check: it says neither http, tcp nor exec")
+}
+
+// hangUp is how long a peer may take to hang up on a connection that it has taken for nobody.
+const hangUp = 250 * time.Millisecond
+
+// connects succeeds when somebody takes a connection and keeps it. An engine's proxy takes one
+// for a program that does not listen yet, and hangs up; a server waits to be spoken to, or
+// speaks first.
+func connects(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("health check: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(hangUp)); err != nil {
+		return fmt.Errorf("health check: %w", err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("health check: %s takes connections and hangs up: %w", address, err)
+	}
+	return nil
 }
 
 // runCheck runs a health check on this machine. Its process group ends with ctx, and a child

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/reconcile/host/engine"
+	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -62,7 +63,7 @@ func Open(cfg Config, layout Layout, log *slog.Logger) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, layout: layout, log: log, lock: lock, owned: openOwnership(layout),
-		web: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1),
+		web: &http.Client{Transport: registry.IdleTimeout(http.DefaultTransport.(*http.Transport).Clone(), registry.DefaultIdle)}, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1),
 		failures: map[string]failure{}, health: map[string]healthMark{}, restarts: map[string]restartMark{},
 	}
 	if err := h.load(); err != nil {

@@ -29,7 +29,7 @@ func Each(t *testing.T, test func(t *testing.T, store *Registry)) {
 // StartDistribution runs Debian's docker-registry until the test ends.
 func StartDistribution(t testing.TB) *Registry {
 	t.Helper()
-	return StartDistributionAt(t, "")
+	return StartDistributionAt(t, memory(t))
 }
 
 // StartDistributionAt is StartDistribution on a store of the caller's.

@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -42,7 +44,19 @@ type Registry struct {
 // address given, as "172.17.0.1:0".
 func Start(t testing.TB, listen ...string) *Registry {
 	t.Helper()
-	return StartAt(t, t.TempDir(), listen...)
+	return StartAt(t, memory(t), listen...)
+}
+
+// memory is a directory that waits for no disk, where the machine has one: a registry syncs
+// every blob it is given.
+func memory(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "mesh-registry-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // StartAt is Start on a store of the caller's.
@@ -84,6 +98,12 @@ func StartAt(t testing.TB, dir string, listen ...string) *Registry {
 
 // Token allows actions in the repositories of a pattern.
 func (r *Registry) Token(pattern string, actions ...string) string { return r.token(pattern, actions) }
+
+// Empty takes everything out of the store. Registries on a file system keep no memory of it.
+func (r *Registry) Empty(t testing.TB) {
+	t.Helper()
+	check(t, os.RemoveAll(filepath.Join(r.Dir, "docker")))
+}
 
 func matches(pattern, name string) bool {
 	claims := registry.Claims{Access: []registry.Access{{Repository: pattern, Actions: []string{registry.ActionPull}}}}
