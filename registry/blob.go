@@ -63,7 +63,7 @@ func (c *Client) upload(ctx context.Context, repository, digest string, size int
 		return err
 	}
 	_ = session.Body.Close()
-	location, err := c.session(session)
+	location, err := c.session(session.Header)
 	if err != nil {
 		return err
 	}
@@ -82,10 +82,10 @@ func (c *Client) upload(ctx context.Context, repository, digest string, size int
 }
 
 // session gives the place the registry wants the blob at, which must be in the registry.
-func (c *Client) session(response *http.Response) (*url.URL, error) {
-	location, err := c.base.Parse(response.Header.Get("Location"))
+func (c *Client) session(header http.Header) (*url.URL, error) {
+	location, err := c.base.Parse(header.Get("Location"))
 	if err != nil || location.Path == "" {
-		return nil, permanent{fmt.Errorf("registry answered an upload with the location %q", response.Header.Get("Location"))}
+		return nil, permanent{fmt.Errorf("registry answered an upload with the location %q", header.Get("Location"))}
 	}
 	if location.Host != c.base.Host || location.Scheme != c.base.Scheme {
 		return nil, permanent{fmt.Errorf("registry sends uploads to %s, which the token is not for", location.Host)}
@@ -104,31 +104,29 @@ func (c *Client) abandon(ctx context.Context, location *url.URL) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
 	for attempt, delay := 1, 10*time.Millisecond; ; attempt, delay = attempt+1, 2*delay {
-		_, err := c.discard(ctx, request{
-			method: http.MethodDelete, path: location.RequestURI(), want: []int{http.StatusNoContent, http.StatusNotFound},
-		})
+		_, err := c.discard(ctx, http.MethodDelete, location.RequestURI(), http.StatusNoContent, http.StatusNotFound)
 		if err == nil || attempt >= c.attempts || sleep(ctx, delay) != nil {
 			return
 		}
-		status, err := c.discard(ctx, request{method: http.MethodGet, path: location.RequestURI(), want: []int{http.StatusNoContent}})
+		header, err := c.discard(ctx, http.MethodGet, location.RequestURI(), http.StatusNoContent)
 		if NotFound(err) {
 			return
 		}
 		if err == nil {
-			if moved, err := c.session(status); err == nil {
+			if moved, err := c.session(header); err == nil {
 				location = moved
 			}
 		}
 	}
 }
 
-// discard sends a request once and wants nothing of the answer's body.
-func (c *Client) discard(ctx context.Context, r request) (*http.Response, error) {
-	response, err := c.once(ctx, r)
+// discard sends a request once and gives the answer's header alone.
+func (c *Client) discard(ctx context.Context, method, path string, want ...int) (http.Header, error) {
+	response, err := c.once(ctx, request{method: method, path: path, want: want})
 	if err != nil {
 		return nil, err
 	}
-	return response, response.Body.Close()
+	return response.Header, response.Body.Close()
 }
 
 // MountBlob makes a blob of another repository of this registry appear in this one, without
@@ -149,7 +147,7 @@ func (c *Client) MountBlob(ctx context.Context, repository, digest, from string)
 	if response.StatusCode == http.StatusCreated {
 		return true, nil
 	}
-	if location, err := c.session(response); err == nil {
+	if location, err := c.session(response.Header); err == nil {
 		c.abandon(ctx, location)
 	}
 	return false, nil

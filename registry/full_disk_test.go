@@ -58,14 +58,14 @@ func TestS1_094_AFullDiskLeavesNothingThatNamesSomethingMissing(t *testing.T) {
 		"embedded":         func(t testing.TB, dir string) *registrytest.Registry { return registrytest.StartAt(t, dir) },
 		"distribution-2.8": registrytest.StartDistributionAt,
 	} {
-		for what, make := range publications {
+		for what, prepare := range publications {
 			if kind != "embedded" && what != "archive" {
 				continue
 			}
 			t.Run(kind+"/"+what, func(t *testing.T) {
 				t.Parallel()
 				dir := smallDisk(t)
-				p, store := make(t), start(t, dir)
+				p, store := prepare(t), start(t, dir)
 				failed := 0
 				for failing := range p.requests(t, store) {
 					store.Empty(t)

@@ -105,7 +105,7 @@ func (d *idleDownload) Read(p []byte) (int, error) {
 	d.timer.Reset(d.idle)
 	n, err := d.body.Read(p)
 	d.timer.Stop()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = d.cause(err)
 	}
 	return n, err
