@@ -15,8 +15,6 @@ import (
 	"github.com/mesh-control/mesh/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Run(m) }
-
 // get clones and closes after the test, and looks that nothing stays.
 func get(t *testing.T, req clone.Request) *clone.Clone {
 	t.Helper()

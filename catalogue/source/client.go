@@ -15,7 +15,7 @@ type Config struct {
 	// Dir holds packs too large for memory, see [git.Config]. Default: a directory below the
 	// system's temporary one.
 	Dir         string
-	MemoryBytes int64 // the largest pack parsed in memory
+	MemoryBytes int64 // of unpacked objects, see [git.Config]
 	MaxBytes    int64 // the largest pack accepted at all
 	// Registry takes the counters; nil keeps them unregistered.
 	Registry prometheus.Registerer

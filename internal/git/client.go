@@ -19,12 +19,13 @@ import (
 
 // Config of a [Client]; zero fields take the defaults named.
 type Config struct {
-	// Dir holds packs too large for memory. It is the client's own: [New] empties it of what
+	// Dir holds packs as they come, and those too large for memory. It is the client's own: [New] empties it of what
 	// a process that died left behind.
 	Dir string
 	// Keep leaves what is there: the directory was made for this client, or has others.
 	Keep bool
-	// MemoryBytes is the largest pack parsed in memory. Default 32 MiB.
+	// MemoryBytes is how much of unpacked objects is held in memory by one fetch; a larger
+	// commit stays on disk. Default 64 MiB.
 	MemoryBytes int64
 	// MaxBytes is the largest pack accepted at all. Default 4 GiB.
 	MaxBytes int64
@@ -43,7 +44,7 @@ const packDirectory = "fetch-"
 // New makes a client and removes what an earlier process left in its directory.
 func New(config Config) (*Client, error) {
 	if config.MemoryBytes == 0 {
-		config.MemoryBytes = 32 << 20
+		config.MemoryBytes = 64 << 20
 	}
 	if config.MaxBytes == 0 {
 		config.MaxBytes = 4 << 30

@@ -1,9 +1,9 @@
 // Package git is how the mesh speaks git: it asks a remote where a ref stands and fetches that
 // one commit. The catalogue and the builder both do it through a [Client].
 //
-// Nothing is ever checked out, and no git program is started: a pack is parsed in memory, or in
-// a directory of its own that [Commit.Close] removes once it is larger than
-// [Config.MemoryBytes]; above [Config.MaxBytes] it is refused. A repository on this machine is
+// Nothing is ever checked out, and no git program is started. A pack is unpacked into memory as
+// it comes; one whose objects are more than [Config.MemoryBytes] is indexed on disk instead, in
+// a directory that [Commit.Close] removes; above [Config.MaxBytes] it is refused. A repository on this machine is
 // read where it lies. The machine's git and ssh configuration, hooks, filters, credential
 // helpers, known hosts and agents have no part in any of it.
 //

@@ -1,38 +1,21 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
-	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/storer"
-	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// receive takes a pack into memory, or into a directory once it is larger than that allows.
+// receive takes a pack: into memory while its objects fit there, else into a directory. The
+// pack is written to that directory as it comes in either case, since how large its objects
+// are shows only when they are unpacked.
 func (c *Client) receive(ctx context.Context, address string, pack io.Reader) (storer.EncodedObjectStorer, func() error, error) {
-	pack = &capped{reader: pack, left: c.config.MaxBytes, ctx: ctx, address: address, received: c.config.Received}
-	var begin bytes.Buffer
-	_, err := io.CopyN(&begin, pack, c.config.MemoryBytes+1)
-	if err == nil {
-		return c.receiveOnDisk(io.MultiReader(&begin, pack))
-	}
-	if !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	objects := &bounded{Storage: memory.NewStorage(), left: inflation * c.config.MemoryBytes, address: address}
-	if err := packfile.UpdateObjectStorage(objects, bytes.NewReader(begin.Bytes())); err != nil {
-		return nil, nil, err
-	}
-	return objects.Storage, func() error { return nil }, nil
-}
-
-func (c *Client) receiveOnDisk(pack io.Reader) (storer.EncodedObjectStorer, func() error, error) {
 	if err := os.MkdirAll(c.config.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make fetch directory: %w", err)
 	}
@@ -41,34 +24,42 @@ func (c *Client) receiveOnDisk(pack io.Reader) (storer.EncodedObjectStorer, func
 		return nil, nil, fmt.Errorf("make fetch directory: %w", err)
 	}
 	remove := func() error { return os.RemoveAll(dir) }
-	objects := openDirectory(dir)
-	if err := objects.Init(); err != nil {
+	objects, closed, err := c.unpack(ctx, address, pack, dir)
+	if err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
-	if err := packfile.UpdateObjectStorage(objects, pack); err != nil {
-		return nil, nil, errors.Join(err, objects.Close(), remove())
+	if closed == nil {
+		return objects, func() error { return nil }, remove()
 	}
-	return objects, func() error { return errors.Join(objects.Close(), remove()) }, nil
+	return objects, func() error { return errors.Join(closed(), remove()) }, nil
 }
 
-// inflation bounds what a pack in memory may unpack to, as a multiple of its own cap: a few
-// bytes of a hostile pack can stand for gigabytes.
-const inflation = 16
-
-// bounded is memory storage that stops at a number of unpacked bytes.
-type bounded struct {
-	*memory.Storage
-	left    int64
-	address string
-}
-
-// SetEncodedObject implements [storer.EncodedObjectStorer].
-func (b *bounded) SetEncodedObject(o plumbing.EncodedObject) (plumbing.Hash, error) {
-	b.left -= o.Size()
-	if b.left < 0 {
-		return plumbing.ZeroHash, Failure(TooLarge, "%s: its files unpack to more than is accepted", b.address)
+// unpack gives the objects of a pack. The function returned closes those that lie in dir; nil
+// says that all are in memory.
+func (c *Client) unpack(ctx context.Context, address string, pack io.Reader, dir string) (storer.EncodedObjectStorer, func() error, error) {
+	spool, err := os.Create(filepath.Join(dir, "pack"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep a pack: %w", err)
 	}
-	return b.Storage.SetEncodedObject(o)
+	defer spool.Close()
+	received := &capped{reader: pack, left: c.config.MaxBytes, ctx: ctx, address: address, received: c.config.Received}
+	pack = io.TeeReader(received, spool)
+	inMemory := newObjects(c.config.MemoryBytes)
+	err = packfile.UpdateObjectStorage(inMemory, pack)
+	switch {
+	case err == nil:
+		return inMemory, nil, nil
+	case !inMemory.full:
+		return nil, nil, err
+	}
+	if _, err := io.Copy(spool, received); err != nil {
+		return nil, nil, err
+	}
+	if err := index(ctx, address, inflation*c.config.MaxBytes, spool, dir); err != nil {
+		return nil, nil, err
+	}
+	onDisk := openDirectory(dir)
+	return onDisk, onDisk.Close, nil
 }
 
 // capped stops a pack at a number of bytes, and when ctx ends.
