@@ -25,11 +25,12 @@ var errServerNotFound = errors.New("the server knows no such repository")
 // sshSession is git-upload-pack run by an ssh server. The connection ends with the context it
 // was opened under, whatever it waits for.
 type sshSession struct {
-	conn   *ssh.Client
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
-	stderr *saying
-	stop   func() bool
+	conn    *ssh.Client
+	running *ssh.Session
+	stdin   io.WriteCloser
+	stdout  *bufio.Reader
+	stderr  *saying
+	stop    func() bool
 }
 
 func dialSSH(ctx context.Context, u giturl.URL, credential *Credential) (*sshSession, error) {
@@ -65,6 +66,7 @@ func startSSH(raw net.Conn, address string, config *ssh.ClientConfig, path strin
 	if err != nil {
 		return nil, err
 	}
+	s.running = running
 	running.Stderr = s.stderr
 	if s.stdin, err = running.StdinPipe(); err != nil {
 		return nil, err
@@ -94,10 +96,28 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	case errors.As(err, &said):
 		return nil, explainSaid(said.Text, err)
 	case err != nil:
-		return nil, explainSaid(s.stderr.text(), err)
+		return nil, s.explain(err)
 	}
 	transport.FilterUnsupportedCapabilities(refs.Capabilities)
 	return refs, nil
+}
+
+// lastWords is how long a server that ended may take to say why.
+const lastWords = 5 * time.Second
+
+// explain makes an error of what the server said. That comes by a way of its own, so that the
+// end of the answer may be seen before it.
+func (s *sshSession) explain(err error) error {
+	ended := make(chan struct{})
+	go func() {
+		_ = s.running.Wait() // its error says no more than that the program failed
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(lastWords):
+	}
+	return explainSaid(s.stderr.text(), err)
 }
 
 // explainSaid makes an error of what a server said before it ended.
@@ -127,11 +147,11 @@ func (s *sshSession) UploadPack(_ context.Context, request *packp.UploadPackRequ
 		return nil, err
 	}
 	if _, err := s.stdin.Write(out.Bytes()); err != nil {
-		return nil, explainSaid(s.stderr.text(), err)
+		return nil, s.explain(err)
 	}
 	response := packp.NewUploadPackResponse(request)
 	if err := response.Decode(io.NopCloser(s.stdout)); err != nil {
-		return nil, explainSaid(s.stderr.text(), err)
+		return nil, s.explain(err)
 	}
 	return response, nil
 }
