@@ -45,8 +45,9 @@ type Builder struct {
 	// CloneFrom maps a repository's URL to the local directory it is read from instead; the
 	// manifest records the URL. Needs AllowLocal.
 	CloneFrom map[string]string
-	// Open opens a repository credential sealed to this builder; nil refuses jobs with one.
-	Open        func(schema.Sealed) ([]byte, error)
+	// Open opens the credential of the repository at url, sealed to this builder; nil refuses
+	// jobs with one.
+	Open        func(url string, sealed schema.Sealed) ([]byte, error)
 	MaxArtifact int64
 	MaxClone    int64
 	// Limits bound image builds and compilers in containers.

@@ -145,14 +145,14 @@ func (r *run) fetch(ctx context.Context) error {
 
 func (r *run) credential(req *clone.Request) error {
 	if len(r.job.Credentials) == 0 {
-		return nil
+		return nil // public, or given no credential: the server says which
 	}
 	sealed, ok := r.job.Credentials[r.builder.Name]
 	if !ok || r.builder.Open == nil {
 		return refused(ReasonCredential, "mesh builder issue --node "+r.builder.Name+" and push it, then build again",
 			"repository's credential is not sealed to builder %s", r.builder.Name)
 	}
-	data, err := r.builder.Open(sealed)
+	data, err := r.builder.Open(r.job.Repository, sealed)
 	if err != nil {
 		return refused(ReasonCredential, "seal the repository's credential to this builder again", "open repository credential: %w", err)
 	}

@@ -304,7 +304,9 @@ func TestCredentialsAppearNowhere(t *testing.T) {
 	mesh := buildertest.New(t)
 	r := newRig(t, "one", registrytest.Start(t))
 	const canary = "canary-3141592653"
-	r.Open = func(schema.Sealed) ([]byte, error) { return []byte(`{"user": "u", "password": "` + canary + `"}`), nil }
+	r.Open = func(string, schema.Sealed) ([]byte, error) {
+		return []byte(`{"user": "u", "password": "` + canary + `"}`), nil
+	}
 	work(t, r, mesh.Dial(mesh.BuilderURL("one")))
 	sealed := map[string]schema.Sealed{"one": {Recipient: "sha256:" + strings.Repeat("0", 64), Info: "x", Data: []byte("x")}}
 	mesh.Order(schema.Job{ID: "a", Repository: "http://token-" + canary + "@127.0.0.1:1/x.git", Credentials: sealed})

@@ -29,6 +29,7 @@ type running struct {
 	t        *testing.T
 	pool     *store.Pool
 	registry *prometheus.Registry
+	key      catalogue.Key
 	end      func() // the catalogue, before its test ends
 }
 
@@ -46,8 +47,12 @@ func startOn(t *testing.T, url string, change ...func(*catalogue.Config)) *runni
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
+	key, err := catalogue.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := catalogue.Config{
-		Poll: time.Hour, Registry: registry,
+		Key: key, Poll: time.Hour, Registry: registry,
 		Source: source.Config{Dir: t.TempDir()},
 		Log:    slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}
@@ -69,7 +74,7 @@ func startOn(t *testing.T, url string, change ...func(*catalogue.Config)) *runni
 		pool.Close()
 	})
 	t.Cleanup(end)
-	return &running{t: t, pool: pool, registry: registry, end: end}
+	return &running{t: t, pool: pool, registry: registry, key: config.Key, end: end}
 }
 
 // testWriter writes into the test's log for as long as the test runs.

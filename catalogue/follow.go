@@ -61,9 +61,9 @@ func (s *Service) look(ctx context.Context, id int64) error {
 		return err
 	}
 	lane := s.lane(base)
-	auth, err := s.config.Credential(ctx, base.URL)
+	auth, err := s.credential(ctx, base)
 	if err != nil {
-		return s.failed(ctx, base, &git.Error{Reason: git.AuthenticationFailed, Message: "the repository's credential cannot be opened"})
+		return s.failed(ctx, base, err)
 	}
 	head, err := s.ask(ctx, base, auth, lane)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mesh-control/mesh/catalogue/source"
-	"github.com/mesh-control/mesh/internal/git"
 	"github.com/mesh-control/mesh/internal/giturl"
 	"github.com/mesh-control/mesh/internal/store"
 )
@@ -29,8 +28,6 @@ type Config struct {
 	Fetches      int           // fetches at a time. Default 2, since each holds a commit in memory
 	// Source says how git is spoken.
 	Source source.Config
-	// Credential is asked for what a repository's address needs; nil is none for all.
-	Credential func(ctx context.Context, url string) (*git.Credential, error)
 	// Key is what this process is trusted under; see [LoadKey]. Default: one made now, for
 	// as long as the process lives.
 	Key Key
@@ -57,9 +54,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Fetches == 0 {
 		c.Fetches = 2
-	}
-	if c.Credential == nil {
-		c.Credential = func(context.Context, string) (*git.Credential, error) { return nil, nil }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -198,7 +192,7 @@ func (s *Service) lead(ctx context.Context) error {
 	loops.Go(func() { crew.watcher.run(ctx) })
 	var spoke time.Time
 	for {
-		if err := crew.sync(ctx); err != nil {
+		if err := errors.Join(crew.sync(ctx), s.reseal(ctx)); err != nil {
 			return err
 		}
 		if time.Since(spoke) >= s.config.Poll/2 {

@@ -1,7 +1,7 @@
 package catalogue_test
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -12,7 +12,9 @@ import (
 
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/internal/git"
+	"github.com/mesh-control/mesh/internal/pki"
 	"github.com/mesh-control/mesh/internal/testenv"
+	"github.com/mesh-control/mesh/schema"
 )
 
 func TestZooBranchDeletedAndRecreatedAcrossARestart(t *testing.T) {
@@ -64,11 +66,10 @@ func TestZooTagsAndCommitsAreFollowed(t *testing.T) {
 	second := repo.Commit("second")
 	server := testenv.GitSSH(t, filepath.Dir(repo.Bare))
 	name := filepath.Base(repo.Bare)
-	r := start(t, func(c *catalogue.Config) {
-		c.Credential = func(context.Context, string) (*git.Credential, error) { return server.Credential(), nil }
-	})
+	r := start(t)
 	tagged, pinned := server.URL(name), repo.URL()
 	r.add(tagged, "v1")
+	r.give(tagged, server.Credential())
 	r.at(tagged, first)
 	r.exec(`SELECT catalogue.request_remove_repository($1)`, tagged)
 	r.eventually("the module of the tag", func() (bool, string) { s := r.source("m0"); return s.State == "removed", fmt.Sprint(s) })
@@ -87,6 +88,7 @@ func TestZooTagsAndCommitsAreFollowed(t *testing.T) {
 		t.Errorf("a commit that cannot move was fetched %d times more", n-fetched)
 	}
 	r.add(tagged, "main")
+	r.give(tagged, server.Credential())
 	r.at(tagged, second)
 }
 
@@ -98,10 +100,9 @@ func TestZooCredentialsExpireAndAreRotated(t *testing.T) {
 	repo := testenv.Git(t)
 	many(repo, 1)
 	first := repo.Commit("first")
-	var accepted, held atomic.Value
+	var accepted atomic.Value
 	var down atomic.Bool
 	accepted.Store(old)
-	held.Store(old)
 	url := repo.URLBehind(func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 		_, token, _ := r.BasicAuth()
 		switch {
@@ -119,12 +120,10 @@ func TestZooCredentialsExpireAndAreRotated(t *testing.T) {
 	healthy.Commit("beside it")
 	said := &testenv.Buffer{}
 	r := start(t, func(c *catalogue.Config) {
-		c.Credential = func(context.Context, string) (*git.Credential, error) {
-			return &git.Credential{Password: held.Load().(string)}, nil
-		}
 		c.Log = slog.New(slog.NewTextHandler(said, nil))
 	})
 	r.add(url, "")
+	r.give(url, &git.Credential{Password: old})
 	r.add(healthy.URL(), "")
 	r.at(url, first)
 	accepted.Store(rotated)
@@ -145,8 +144,7 @@ func TestZooCredentialsExpireAndAreRotated(t *testing.T) {
 	repo.Write("modules/m0/file", "two")
 	second := repo.Commit("second")
 	down.Store(false)
-	held.Store(rotated)
-	r.refresh(url)
+	r.give(url, &git.Credential{Password: rotated})
 	r.at(url, second)
 	for _, token := range []string{old, rotated} {
 		if strings.Contains(said.String(), token) {
@@ -156,10 +154,28 @@ func TestZooCredentialsExpireAndAreRotated(t *testing.T) {
 	}
 }
 
+// give seals what a repository is read with to the catalogue, as the controller does.
+func (r *running) give(url string, credential *git.Credential) {
+	r.t.Helper()
+	plaintext, err := json.Marshal(credential)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var version int64
+	if err := r.pool.QueryRow(r.t.Context(), `SELECT catalogue.request_secret_version()`).Scan(&version); err != nil {
+		r.t.Fatal(err)
+	}
+	sealed, err := pki.SealRepository(r.key.Public, pki.RepositoryCredential, url, version, plaintext)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.exec(`SELECT catalogue.request_set_secret($1, 'credential', 'token', $2, $3)`, url, version, []schema.Sealed{sealed})
+}
+
 // absent looks for a text in every row the catalogue wrote.
 func (r *running) absent(text string) {
 	r.t.Helper()
-	for _, table := range []string{"repositories", "sources", "changes"} {
+	for _, table := range []string{"repositories", "sources", "changes", "secrets", "sealed"} {
 		var n int
 		if err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FROM catalogue.`+table+` t WHERE t::text LIKE '%' || $1 || '%'`, text).Scan(&n); err != nil {
 			r.t.Fatal(err)

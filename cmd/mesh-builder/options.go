@@ -86,7 +86,9 @@ func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Build
 		if err != nil {
 			return nil, err
 		}
-		b.Open = func(sealed schema.Sealed) ([]byte, error) { return pki.Open(private, sealed) }
+		b.Open = func(url string, sealed schema.Sealed) ([]byte, error) {
+			return pki.OpenRepository(private, pki.RepositoryCredential, url, sealed)
+		}
 	}
 	var err error
 	b.Toolchains, err = o.toolchains(ctx, b, log)

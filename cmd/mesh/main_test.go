@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mesh-control/mesh/internal/testenv"
+	"github.com/mesh-control/mesh/registry/registrytest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +22,7 @@ type tidy struct{ inner testscript.TestingM }
 func (t tidy) Run() int {
 	code := t.inner.Run()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := goleak.Find(registrytest.Leaks()); err != nil {
 			fmt.Fprintln(os.Stderr, "goleak:", err)
 			code = 1
 		}

@@ -70,7 +70,7 @@ func (a *app) repoCommand() *cobra.Command {
 			})
 		},
 	}
-	command.AddCommand(add, list, show, remove, refresh, a.repoSuspendCommand(true), a.repoSuspendCommand(false))
+	command.AddCommand(add, list, show, remove, refresh, a.repoCredentialCommand(), a.repoSuspendCommand(true), a.repoSuspendCommand(false))
 	return command
 }
 
@@ -82,7 +82,7 @@ type repositoryShown struct {
 
 func (a *app) showRepository(cmd *cobra.Command, url string) error {
 	return a.ask(cmd, func(ctx context.Context, client *apiclient.Client) error {
-		list, err := api.RepositoryList.Do(ctx, client, api.None{})
+		repository, err := findRepository(ctx, client, url)
 		if err != nil {
 			return err
 		}
@@ -90,21 +90,21 @@ func (a *app) showRepository(cmd *cobra.Command, url string) error {
 		if err != nil {
 			return err
 		}
-		for _, repository := range list.Repositories {
-			if repository.URL != url {
-				continue
+		from := slices.DeleteFunc(modules.Modules, func(m api.ModuleStatus) bool { return m.Repository != url })
+		return a.show(repositoryShown{repository, from}, func() {
+			a.printRepositories([]api.Repository{repository})
+			if repository.Credential != nil {
+				fmt.Fprintf(a.stdout, "read with a %s given %s\n", repository.Credential.Kind, ago(repository.Credential.Given))
 			}
-			from := slices.DeleteFunc(modules.Modules, func(m api.ModuleStatus) bool { return m.Repository != url })
-			return a.show(repositoryShown{repository, from}, func() {
-				a.printRepositories([]api.Repository{repository})
-				fmt.Fprintln(a.stdout)
-				rows := [][]string{}
-				for _, m := range from {
-					rows = append(rows, []string{m.Module, orDash(m.Path), m.State, short(m.Tree), moduleNote(m)})
-				}
-				table(a.stdout, "no modules", []string{"MODULE", "PATH", "STATE", "TREE", "NOTE"}, rows)
-			})
-		}
-		return &api.Error{Code: api.CodeNotFound, Message: "no repository " + url + " is watched", Remedy: "mesh repo ls lists those that are"}
+			if repository.Remedy != "" {
+				fmt.Fprintln(a.stderr, "hint: "+repository.Remedy)
+			}
+			fmt.Fprintln(a.stdout)
+			rows := [][]string{}
+			for _, m := range from {
+				rows = append(rows, []string{m.Module, orDash(m.Path), m.State, short(m.Tree), moduleNote(m)})
+			}
+			table(a.stdout, "no modules", []string{"MODULE", "PATH", "STATE", "TREE", "NOTE"}, rows)
+		})
 	})
 }

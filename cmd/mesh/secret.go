@@ -79,7 +79,7 @@ func (a *app) secretValue(file string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the value: %w", err)
 	case len(value) == 0:
-		return nil, usage("the value is empty; give it on standard input or with --file")
+		return nil, usage("the value is empty; give it on standard input or in a file")
 	case len(value) > maxSecret:
 		return nil, usage("the value is larger than %d KiB", maxSecret>>10)
 	}

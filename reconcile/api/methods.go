@@ -12,11 +12,13 @@ var (
 	SystemSelfCheck = Call[None, SelfCheck]{"system", "selfCheck", "mesh:system:read", Query}
 	SystemVersion   = Call[None, VersionInfo]{"system", "version", "mesh:system:read", Query}
 
-	RepositoryAdd     = Call[RepositoryAddIn, Repository]{"repositories", "add", "mesh:repositories:add", Mutation}
-	RepositoryList    = Call[None, RepositoryListOut]{"repositories", "list", "mesh:repositories:read", Query}
-	RepositoryRemove  = Call[RepositoryRef, None]{"repositories", "remove", "mesh:repositories:remove", Mutation}
-	RepositoryRefresh = Call[RepositoryRef, None]{"repositories", "refresh", "mesh:repositories:refresh", Mutation}
-	RepositorySuspend = Call[RepositorySuspendIn, None]{"repositories", "suspend", "mesh:repositories:suspend", Mutation}
+	RepositoryAdd              = Call[RepositoryAddIn, Repository]{"repositories", "add", "mesh:repositories:add", Mutation}
+	RepositoryList             = Call[None, RepositoryListOut]{"repositories", "list", "mesh:repositories:read", Query}
+	RepositoryRemove           = Call[RepositoryRef, None]{"repositories", "remove", "mesh:repositories:remove", Mutation}
+	RepositoryRefresh          = Call[RepositoryRef, None]{"repositories", "refresh", "mesh:repositories:refresh", Mutation}
+	RepositoryCredential       = Call[RepositoryCredentialIn, RepositoryCredentialOut]{"repositories", "credential", "mesh:repositories:credential", Mutation}
+	RepositoryCredentialRemove = Call[RepositoryRef, None]{"repositories", "removeCredential", "mesh:repositories:credential", Mutation}
+	RepositorySuspend          = Call[RepositorySuspendIn, None]{"repositories", "suspend", "mesh:repositories:suspend", Mutation}
 
 	ModuleList    = Call[None, ModuleListOut]{"modules", "list", "mesh:modules:read", Query}
 	ModuleBehind  = Call[None, BehindOut]{"modules", "behind", "mesh:modules:read", Query}
@@ -285,6 +287,9 @@ type Builder struct {
 	Account   string    `json:"account"`
 	Connected bool      `json:"connected"`
 	LastBuild time.Time `json:"lastBuild,omitzero"`
+	// Key is the fingerprint of what is sealed to it alone, such as private repositories'
+	// credentials; "" of one that was issued before builders had keys.
+	Key string `json:"key,omitempty"`
 }
 
 // BuilderListOut lists builders by node.

@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/mesh-control/mesh/schema"
+)
 
 // RepositoryAddIn asks the catalogue to watch a repository. Ref "" is the remote's HEAD.
 // Watch is a bare repository's directory on the catalogue's machine, for fsnotify.
@@ -35,6 +39,36 @@ type Repository struct {
 	Modules     int       `json:"modules"`
 	LastChecked time.Time `json:"lastChecked,omitzero"`
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
+	// Credential is what a private repository is read with; nil when it has none.
+	Credential *RepositoryCredentialInfo `json:"credential,omitempty"`
+}
+
+// Kinds of credential.
+const (
+	CredentialToken  = "token"
+	CredentialSSHKey = "ssh-key"
+)
+
+// RepositoryCredentialIn gives what a private repository is read with: a token for http, a
+// private key with pinned host keys for ssh. It travels once, over TLS, and is sealed before
+// it is stored.
+type RepositoryCredentialIn struct {
+	URL        string                      `json:"url"`
+	Credential schema.RepositoryCredential `json:"credential"`
+}
+
+// RepositoryCredentialOut says what kind was given; nothing secret.
+type RepositoryCredentialOut struct {
+	URL  string `json:"url"`
+	Kind string `json:"kind"`
+}
+
+// RepositoryCredentialInfo describes a credential, never its value. Builders are those that
+// can open it.
+type RepositoryCredentialInfo struct {
+	Kind     string    `json:"kind"`
+	Given    time.Time `json:"given"`
+	Builders []string  `json:"builders,omitempty"`
 }
 
 // RepositoryListOut lists repositories by URL.

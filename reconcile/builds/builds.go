@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/internal/pki"
 	"github.com/mesh-control/mesh/internal/store"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/extension"
@@ -66,6 +67,7 @@ func (b *Builds) Extension() extension.Extension {
 		Reconcilers: []extension.Reconciler{
 			{Name: workPublish, ShardBy: extension.ShardNone, Run: b.publish},
 			{Name: workCancel, ShardBy: extension.ShardNone, Run: b.tellCancelled},
+			{Name: workRecipients, ShardBy: extension.ShardNone, Run: b.registerBuilders, Periodic: []extension.Periodic{{Key: "all", Every: time.Minute}}},
 			{Name: workSweep, ShardBy: extension.ShardNone, Run: b.sweep, Periodic: []extension.Periodic{{Key: "sweep", Every: 15 * time.Second}}},
 		},
 		Catalog:   extension.Catalog{Actions: actions, ResourceTypes: []string{"build", "module", "repository"}},
@@ -78,7 +80,7 @@ func (b *Builds) Extension() extension.Extension {
 var actions = []string{
 	api.BuildRequest.Action, api.BuildList.Action, api.BuildCancel.Action, api.ModuleList.Action,
 	api.RepositoryAdd.Action, api.RepositoryList.Action, api.RepositoryRemove.Action, api.RepositoryRefresh.Action,
-	api.RepositorySuspend.Action, api.ModuleSuspend.Action,
+	api.RepositorySuspend.Action, api.ModuleSuspend.Action, api.RepositoryCredential.Action,
 	api.BuilderIssue.Action, api.BuilderList.Action,
 }
 
@@ -121,6 +123,12 @@ func (b *Builds) methods() []extension.Method {
 		}),
 		extension.Handle(api.RepositorySuspend, plain, func(ctx context.Context, c *mc, in api.RepositorySuspendIn) (api.None, error) {
 			return api.None{}, requestRepository(ctx, c.Tx, "request_suspend_repository", in.URL, in.Suspended)
+		}),
+		extension.Handle(api.RepositoryCredential, plain, func(ctx context.Context, c *mc, in api.RepositoryCredentialIn) (api.RepositoryCredentialOut, error) {
+			return setCredential(ctx, c.Tx, in)
+		}),
+		extension.Handle(api.RepositoryCredentialRemove, plain, func(ctx context.Context, c *mc, in api.RepositoryRef) (api.None, error) {
+			return api.None{}, removeSecret(ctx, c.Tx, in.URL, pki.RepositoryCredential)
 		}),
 		extension.Handle(api.ModuleSuspend, plain, func(ctx context.Context, c *mc, in api.ModuleSuspendIn) (api.None, error) {
 			return api.None{}, b.suspendModule(ctx, c.Tx, c.Caller.Name, in)

@@ -2,6 +2,7 @@ package builds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,25 +11,44 @@ import (
 
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/reconcile/extension"
+	"github.com/mesh-control/mesh/schema"
 )
 
 // publish puts an open build's job on the queue, once, until sweep says that it was lost.
 func (b *Builds) publish(ctx context.Context, run *extension.Run, id string) (string, error) {
-	var job []byte
+	var document []byte
+	var requested time.Time
 	var published *time.Time
-	err := run.Store.QueryRow(ctx, `SELECT job, published_at FROM mesh.builds WHERE id = $1 AND outcome = ''`, id).Scan(&job, &published)
+	err := run.Store.QueryRow(ctx, `
+SELECT job, requested_at, published_at FROM mesh.builds WHERE id = $1 AND outcome = ''`, id).Scan(&document, &requested, &published)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && published != nil {
 		return extension.Done, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("read build %s: %w", id, err)
 	}
+	// The credential is the one of this moment: it may have been given or changed since.
+	var job schema.Job
+	if err := json.Unmarshal(document, &job); err != nil {
+		return "", fmt.Errorf("read build %s: %w", id, err)
+	}
+	credentials, ready, err := jobCredentials(ctx, run.Store, job.Repository)
+	if err != nil {
+		return "", err
+	}
+	if !ready && time.Since(requested) < sealedWait {
+		return extension.SyncAgain, nil
+	}
+	job.Credentials = credentials
+	if document, err = json.Marshal(job); err != nil {
+		return "", fmt.Errorf("encode build %s: %w", id, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	// The build's id is the message's too, so that a consumer can tell a doubled one.
 	err = b.config.Bus.Publish(ctx, bus.Message{
 		Exchange: bus.Orders, Key: bus.KeyBuildRequest, CorrelationID: id, MessageID: id,
-		ReplyTo: bus.ReplyQueue(b.config.Client), Type: "job", Body: job,
+		ReplyTo: bus.ReplyQueue(b.config.Client), Type: "job", Body: document,
 	})
 	if err != nil {
 		return "", fmt.Errorf("publish build %s: %w", id, err)

@@ -110,7 +110,7 @@ FROM catalogue.repositories WHERE NOT removed AND ($1 = '' OR url = $1) ORDER BY
 	if out == nil {
 		out = []api.Repository{}
 	}
-	return out, nil
+	return out, readCredentials(ctx, q, out)
 }
 
 // stateSuspended is shown of a repository in place of what it was in when it was suspended.

@@ -23,6 +23,8 @@ const (
 	workPublish = "build.publish"
 	workCancel  = "build.cancel"
 	workSweep   = "build.sweep"
+	// workRecipients tells the catalogue whose keys private repositories' credentials go to.
+	workRecipients = "build.recipients"
 )
 
 // request records the builds asked for; their jobs are published after the commit.

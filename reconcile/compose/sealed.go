@@ -53,7 +53,7 @@ func (c *composer) sealed(placed Placed, document schema.Manifest) ([]schema.Res
 
 func (c *composer) ownSecret(module, name string, declared schema.OwnSecret) (schema.Resource, *api.Blocked) {
 	remedy := fmt.Sprintf("mesh secret give %s %s --node %s", module, name, c.node.Name)
-	if module == "builder" && name == "broker" {
+	if module == "builder" && (name == "broker" || name == "key") {
 		remedy = "mesh builder issue --node " + c.node.Name
 	}
 	secret, ok := c.secrets[[2]string{module, name}]

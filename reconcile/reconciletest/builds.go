@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/reconcile/builds"
@@ -21,9 +22,13 @@ const Repository = "https://forge.example/modules.git"
 // test runs.
 func (m *Mesh) CatalogueSpeaks() {
 	m.T.Helper()
-	_, err := m.Pool.Exec(m.T.Context(), `
+	key, err := catalogue.NewKey()
+	if err == nil {
+		_, err = m.Pool.Exec(m.T.Context(), `
+WITH again AS (UPDATE catalogue.instances SET led_at = now() RETURNING 1)
 INSERT INTO catalogue.instances (fingerprint, public_key, poll, seen_at, led_at)
-VALUES ('sha256:' || repeat('0', 64), decode(repeat('00', 32), 'hex'), '1 hour', now(), now()) ON CONFLICT (fingerprint) DO UPDATE SET led_at = now()`)
+SELECT $1, $2, '1 hour', now(), now() WHERE NOT EXISTS (SELECT FROM again)`, key.Fingerprint, key.Public)
+	}
 	if err != nil {
 		m.T.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -40,7 +41,8 @@ type Mesh struct {
 	T      *testing.T
 	Config reconcile.Config
 	Broker testenv.BrokerInfo
-	Pool   *store.Pool // of the controller's database, as its owner
+	Pool   *store.Pool    // of the controller's database, as its owner
+	Logged testenv.Buffer // what the controller logged
 	nodes  []string
 	stop   func()
 }
@@ -76,7 +78,7 @@ func Key(t *testing.T) ed25519.PrivateKey {
 // Start starts the controller, and returns when it reads its queues.
 func (m *Mesh) Start() {
 	m.T.Helper()
-	log := slog.New(slog.NewTextHandler(m.T.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(m.T.Output(), &m.Logged), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error
 	if m.Controller, err = reconcile.New(m.T.Context(), m.Config, log); err != nil {
 		m.T.Fatal(err)
