@@ -50,7 +50,7 @@ func difference(first, second *staged) (string, error) {
 	case first.upstream != "":
 		return fmt.Sprintf("the reference meant %s first and %s then", first.built.Digest, second.built.Digest), nil
 	case first.blob == "" || first.built.Digest == second.built.Digest:
-		return registry.LayoutDifference(first.layout, second.layout)
+		return registry.LayoutDifference(first.layout, second.layout, archive.Difference)
 	}
 	a, err := os.Open(first.blob)
 	if err != nil {

@@ -4,20 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-
-	"github.com/mesh-control/mesh/builder/archive"
 )
 
 // LayoutDifference says in words where the images of two layouts made by [Normalise] or
-// [Client.BundleImage] first differ: which layer, from 1, and which file in it, or what of
-// the config. It is "" where they are the same.
-func LayoutDifference(first, second string) (string, error) {
+// [Client.BundleImage] first differ: which layer, from 1, and where in it, as compare says of
+// two layers' tars; or what of the config. It is "" where they are the same.
+func LayoutDifference(first, second string, compare func(first, second io.Reader) (string, error)) (string, error) {
 	a, err := readLayout(first)
 	if err != nil {
 		return "", err
@@ -31,7 +30,7 @@ func LayoutDifference(first, second string) (string, error) {
 		if one == other {
 			continue
 		}
-		what, err := layerDifference(blobPath(first, one), blobPath(second, other))
+		what, err := layerDifference(blobPath(first, one), blobPath(second, other), compare)
 		if err != nil {
 			return "", fmt.Errorf("compare layer %d: %w", i+1, err)
 		}
@@ -62,7 +61,7 @@ func readLayout(dir string) (*v1.Manifest, error) {
 	return v1.ParseManifest(bytes.NewReader(data))
 }
 
-func layerDifference(first, second string) (string, error) {
+func layerDifference(first, second string, compare func(first, second io.Reader) (string, error)) (string, error) {
 	a, err := os.Open(first)
 	if err != nil {
 		return "", err
@@ -73,7 +72,7 @@ func layerDifference(first, second string) (string, error) {
 		return "", err
 	}
 	defer b.Close()
-	what, err := archive.Difference(a, b)
+	what, err := compare(a, b)
 	if what == "" && err == nil {
 		what = "holds the same files, written differently"
 	}
