@@ -329,6 +329,54 @@ func TestRequestGoesToTheDeadAfterTheLimit(t *testing.T) {
 	}
 }
 
+// A database that is away fails every message at once, and would have each come back a thousand
+// times a second.
+func TestAMessageThatFailsComesBackAfterPausesThatGrow(t *testing.T) {
+	t.Parallel()
+	m := alone(t)
+	dead := receive(t, m.controller, bus.BuildsDead)
+	type arrival struct {
+		id string
+		at time.Time
+	}
+	arrivals := make(chan arrival, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- m.controller.Consume(ctx, bus.Builds, 2, func(_ context.Context, d bus.Delivery) error {
+			arrivals <- arrival{d.CorrelationID, time.Now()}
+			if d.CorrelationID == "fails" {
+				return errors.New("the database is away")
+			}
+			return nil
+		})
+	}()
+	for _, id := range []string{"fails", "works"} {
+		must(t, m.controller.Publish(deadline(t), bus.Message{Exchange: bus.Orders, Key: bus.KeyBuildRequest, CorrelationID: id, Body: []byte("{}")}))
+	}
+	next(t, dead)
+	cancel()
+	must(t, <-done)
+	close(arrivals)
+	var failed []time.Time
+	other := -1 // how often the first had come when the other was handled
+	for a := range arrivals {
+		if a.id == "works" {
+			other = len(failed)
+			continue
+		}
+		failed = append(failed, a.at)
+	}
+	if other < 0 || other == len(failed) {
+		t.Errorf("the other message was handled after %d of %d deliveries of the first", other, len(failed))
+	}
+	for i, least := 1, 100*time.Millisecond; i < len(failed); i, least = i+1, 2*least {
+		if gap := failed[i].Sub(failed[i-1]); gap < least {
+			t.Errorf("delivery %d came %s after the one before, want at least %s", i+1, gap, least)
+		}
+	}
+}
+
 func TestRejectGoesToTheDeadAtOnce(t *testing.T) {
 	t.Parallel()
 	m := alone(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -48,8 +49,10 @@ type subscription struct{ queue string }
 
 // Consume hands the queue's messages to handle, one after another, until ctx ends; prefetch
 // is how many the broker sends ahead. The message is acknowledged when handle returns nil;
-// for errors see Requeue and Reject, any other error counts as Requeue. The context given to
-// handle ends when the delivery's channel closes: the message is somebody else's then.
+// for errors see Requeue and Reject, any other error counts as Requeue. A message to be
+// delivered again is given back after a pause that doubles from one delivery to the next;
+// others are handled meanwhile, as many as prefetch leaves. The context given to handle ends
+// when the delivery's channel closes: the message is somebody else's then.
 //
 // After any loss, also of the queue itself or of the right to read it, it subscribes again
 // with back-off. It returns nil when ctx ended and ErrClosed when the connection was closed.
@@ -119,10 +122,15 @@ func (c *Conn) subscribe(ctx context.Context, s *session, sub *subscription, pre
 		return err
 	}
 	c.mark(sub, true)
+	var held held
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-held.due():
+			if err := held.giveBack(time.Now()); err != nil {
+				return err
+			}
 		case d, open := <-deliveries:
 			switch {
 			case ctx.Err() != nil:
@@ -130,26 +138,95 @@ func (c *Conn) subscribe(ctx context.Context, s *session, sub *subscription, pre
 			case !open:
 				return errors.New("the broker cancelled the subscription")
 			}
-			if err := c.settle(d, handle(ctx, delivery(sub.queue, d))); err != nil {
+			arrived := delivery(sub.queue, d)
+			if again, err := c.settle(d, handle(ctx, arrived)); err != nil {
 				return err
+			} else if again {
+				held.keep(d, time.Now().Add(c.pause(arrived.Attempts)))
 			}
 		}
 	}
 }
 
-// settle tells the broker what became of a message.
-func (c *Conn) settle(d amqp.Delivery, err error) error {
+// settle tells the broker what became of a message, or says that it is to be delivered again.
+func (c *Conn) settle(d amqp.Delivery, err error) (again bool, _ error) {
 	if err == nil {
-		return d.Ack(false)
+		return false, d.Ack(false)
 	}
-	requeue := true
+	again = true
 	var v *verdict
 	if errors.As(err, &v) {
-		requeue = v.requeue
+		again = v.requeue
 	}
 	c.log.Warn("message not handled", "key", d.RoutingKey, "message", d.MessageId, "correlation", d.CorrelationId,
-		"requeue", requeue, "error", err)
-	return d.Nack(false, requeue)
+		"requeue", again, "error", err)
+	if again {
+		return true, nil
+	}
+	return false, d.Nack(false, false)
+}
+
+// pause is how long a message is kept before it is given back, after so many deliveries that
+// came to nothing. What failed, a database that is away most of all, is rarely mended in the
+// millisecond it takes a broker to deliver again.
+func (c *Conn) pause(attempts int64) time.Duration {
+	pause := firstBackoff
+	for ; attempts > 0 && pause < c.config.MaxBackoff; attempts-- {
+		pause *= 2
+	}
+	return min(pause, c.config.MaxBackoff)
+}
+
+// held are messages that are given back later. When the channel closes before, the broker
+// takes them back by itself. It belongs to one goroutine.
+type held struct {
+	messages []heldMessage
+	timer    *time.Timer
+}
+
+type heldMessage struct {
+	delivery amqp.Delivery
+	until    time.Time
+}
+
+func (h *held) keep(d amqp.Delivery, until time.Time) {
+	h.messages = append(h.messages, heldMessage{d, until})
+	h.rearm()
+}
+
+// due receives when a pause is over, and never while nothing is held.
+func (h *held) due() <-chan time.Time {
+	if h.timer == nil {
+		return nil
+	}
+	return h.timer.C
+}
+
+func (h *held) giveBack(now time.Time) error {
+	var kept []heldMessage
+	for _, m := range h.messages {
+		if m.until.After(now) {
+			kept = append(kept, m)
+		} else if err := m.delivery.Nack(false, true); err != nil {
+			return err
+		}
+	}
+	h.messages = kept
+	h.rearm()
+	return nil
+}
+
+// rearm sets the timer to the first pause that ends.
+func (h *held) rearm() {
+	if h.timer != nil {
+		h.timer.Stop()
+		h.timer = nil
+	}
+	if len(h.messages) == 0 {
+		return
+	}
+	first := slices.MinFunc(h.messages, func(a, b heldMessage) int { return a.until.Compare(b.until) })
+	h.timer = time.NewTimer(time.Until(first.until))
 }
 
 func delivery(queue string, d amqp.Delivery) Delivery {

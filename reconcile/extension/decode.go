@@ -12,10 +12,14 @@ import (
 )
 
 // decode reads one JSON value strictly: an unknown field, a field given twice and anything
-// after the value are refused. An empty body stands for no fields.
+// after the value are refused. An empty body stands for no fields; null, which a decoder takes
+// for "leave it as it is", is not an object and is refused.
 func decode(body []byte, into any) error {
-	if len(bytes.TrimSpace(body)) == 0 {
+	switch text := bytes.TrimSpace(body); {
+	case len(text) == 0:
 		body = []byte("{}")
+	case string(text) == "null":
+		return &api.Error{Code: api.CodeInvalidInput, Message: "body: null is not an object", Remedy: "send {} for no fields"}
 	}
 	err := json.Unmarshal(body, into, json.RejectUnknownMembers(true))
 	if err == nil {

@@ -3,6 +3,7 @@ package extension
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -74,6 +75,13 @@ func (h *Host) serveMethod(w http.ResponseWriter, r *http.Request, auth Authenti
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		answerProblem(w, http.StatusRequestEntityTooLarge, &api.Error{
+			Code: api.CodeInvalidInput, Message: fmt.Sprintf("body is larger than %d MiB", maxBody>>20),
+		})
+		return
+	}
 	if err != nil {
 		h.answerError(w, r, &api.Error{Code: api.CodeInvalidInput, Message: "read body: " + err.Error()})
 		return

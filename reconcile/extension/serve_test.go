@@ -44,6 +44,19 @@ func TestS2_087_088_090_RoutesOfExtensionsAndPlugins(t *testing.T) {
 	}
 }
 
+func TestABodyThatIsTooLargeOrNullIsToldAsThat(t *testing.T) {
+	t.Parallel()
+	h, pool := hostedWith(t, Config{Extensions: []Extension{widgets(nil)}})
+	server := serve(t, h, pool)
+	large := `{"tenant":"` + strings.Repeat("t", 20<<20) + `"}`
+	if status, body := post(t, server, "/api/mesh/widgets/poke", "secret", large); status != 413 || !strings.Contains(body, "larger than 8 MiB") {
+		t.Errorf("20 MB: %d %s", status, body)
+	}
+	if status, body := post(t, server, "/api/mesh/widgets/poke", "secret", " null "); status != 400 || !strings.Contains(body, "null is not an object") {
+		t.Errorf("null: %d %s", status, body)
+	}
+}
+
 func TestS2_088_APluginsMethodIsServedNowhereElse(t *testing.T) {
 	t.Parallel()
 	h, pool := hostedWith(t, Config{Plugins: []Extension{Plugin("acme", withMethods("", method("widgets", "list", "mesh:acme:list")))}})
