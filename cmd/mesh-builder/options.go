@@ -82,17 +82,24 @@ func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Build
 		b.Engine = e
 	}
 	if o.key != "" {
-		private, err := os.ReadFile(o.key)
-		if err != nil {
+		if _, err := os.Stat(o.key); err != nil {
 			return nil, err
 		}
-		b.Open = func(url string, sealed schema.Sealed) ([]byte, error) {
-			return pki.OpenRepository(private, pki.RepositoryCredential, url, sealed)
-		}
+		b.Open = o.openCredential
 	}
 	var err error
 	b.Toolchains, err = o.toolchains(ctx, b, log)
 	return b, err
+}
+
+// openCredential opens a repository's credential with the key in the file as it is now: a
+// builder that is issued again gets another.
+func (o *options) openCredential(url string, sealed schema.Sealed) ([]byte, error) {
+	private, err := os.ReadFile(o.key)
+	if err != nil {
+		return nil, err
+	}
+	return pki.OpenRepository(private, pki.RepositoryCredential, url, sealed)
 }
 
 func (o *options) close() {
