@@ -29,10 +29,11 @@
 //
 // Build returns a result and never an error: a failure is an outcome with a [Reason], a
 // message and a remedy. A cancelled context gives the outcome cancelled, which [Worker]
-// does not send when it is the delivery that ended: the broker hands the job to another.
+// does not send when it is the delivery that ended for good: another builder has the job.
 //
 // # Work
 //
 // [Worker] takes one job at a time from the queue and acknowledges it only after the broker
-// confirmed the result.
+// confirmed the result. A build whose delivery is lost goes on for a while, and answers the
+// next delivery of the same request (docs/design/deliveries.md).
 package builder

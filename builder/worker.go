@@ -17,11 +17,17 @@ import (
 const progressBuffer = 512
 
 // Worker takes builds from the queue, one at a time. A job is acknowledged only after the
-// broker confirmed its result, so a builder that dies leaves the job to another.
+// broker confirmed its result, so a builder that dies leaves the job to another. A build that
+// outlasts the broker's patience with an acknowledgement goes on, and answers the request's
+// next delivery.
 type Worker struct {
 	Builder *Builder
 	Bus     *bus.Conn
 	Log     *slog.Logger
+	// Grace is how long a build goes on without its delivery; zero is DefaultGrace.
+	Grace time.Duration
+
+	current *underway
 }
 
 // Run works until the context ends. A build under way then is given back to the queue.
@@ -29,19 +35,23 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.Log == nil {
 		w.Log = slog.New(slog.DiscardHandler)
 	}
+	defer w.drop()
 	return w.Bus.Consume(ctx, bus.Builds, 1, w.handle)
 }
 
 // handle answers one delivery. Its context ends when the delivery's channel closes: then the
-// broker has given the job to somebody else, and this build says nothing any more.
+// broker gives the request to a builder again. When that is this one the build has gone on;
+// until then it announces nothing, and without its request it ends.
 func (w *Worker) handle(ctx context.Context, d bus.Delivery) error {
-	result := w.build(ctx, d)
-	if err := ctx.Err(); err != nil {
-		return bus.Requeue(fmt.Errorf("build %s: %w", result.ID, context.Cause(ctx)))
+	u := w.take(ctx, d)
+	if u.wait(ctx) != nil {
+		return w.leave(u, context.Cause(ctx))
 	}
+	result := u.result
 	if err := w.announce(ctx, d, result); err != nil {
-		return bus.Requeue(err)
+		return w.leave(u, err)
 	}
+	w.drop()
 	w.Log.Info("build ended", "build", result.ID, "module", result.Module, "outcome", result.Outcome, "manifest", result.Digest)
 	return nil
 }
@@ -63,7 +73,7 @@ func (w *Worker) build(ctx context.Context, d bus.Delivery) schema.Result {
 	w.Log.Info("build begins", "build", job.ID, "repository", job.Repository, "path", job.Path, "attempt", d.Attempts)
 	live := w.progress(ctx, job.ID)
 	defer live.close()
-	// Progress goes on under the delivery's own context: a cancelled build still says so.
+	// Progress goes on under the whole build's context: a cancelled build still says so.
 	building, stop := w.heedCancel(ctx, job.ID)
 	defer stop()
 	return w.Builder.Build(building, *job, live.send)

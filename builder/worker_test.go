@@ -24,9 +24,14 @@ import (
 // work runs a worker until the test ends, or until stop is called.
 func work(t *testing.T, r *rig, conn *bus.Conn) (stop func()) {
 	t.Helper()
+	return run(t, &builder.Worker{Builder: r.Builder, Bus: conn})
+}
+
+func run(t *testing.T, worker *builder.Worker) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- (&builder.Worker{Builder: r.Builder, Bus: conn}).Run(ctx) }()
+	go func() { done <- worker.Run(ctx) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

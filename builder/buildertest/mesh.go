@@ -36,7 +36,12 @@ type Mesh struct {
 // New declares the topology, empties the queue of builds and reads results from now on.
 func New(t testing.TB) *Mesh {
 	t.Helper()
-	info := testenv.Broker(t)
+	return NewOn(t, testenv.Broker(t))
+}
+
+// NewOn is [New] on a broker of the test's own.
+func NewOn(t testing.TB, info testenv.BrokerInfo) *Mesh {
+	t.Helper()
 	m := &Mesh{BrokerInfo: info, t: t, Admin: bus.Admin{URL: info.AdminURL, User: info.User, Password: info.Password}}
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
