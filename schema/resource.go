@@ -85,7 +85,7 @@ type Limits struct {
 // Exec. Interval and Window are seconds.
 type Health struct {
 	HTTP     string   `json:"http,omitempty"` // URL; 2xx is healthy
-	TCP      string   `json:"tcp,omitempty"`  // host:port; accepting is healthy
+	TCP      string   `json:"tcp,omitempty"`  // host:port; accepting is healthy, of a container and keeping the connection
 	Exec     []string `json:"exec,omitempty"` // exit 0 is healthy
 	Interval int      `json:"interval,omitempty"`
 	Window   int      `json:"window,omitempty"` // how long it may take to become healthy

@@ -49,7 +49,7 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 	case health.HTTP != "":
 		return p.http(ctx, health.HTTP)
 	case health.TCP != "":
-		return connects(ctx, health.TCP)
+		return connects(ctx, health.TCP, container != "")
 	case len(health.Exec) > 0 && container != "":
 		code, err := p.engine.Exec(ctx, container, health.Exec)
 		if err != nil {
@@ -68,15 +68,18 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 // hangUp is how long a peer may take to hang up on a connection that it has taken for nobody.
 const hangUp = 250 * time.Millisecond
 
-// connects succeeds when somebody takes a connection and keeps it. An engine's proxy takes one
-// for a program that does not listen yet, and hangs up; a server waits to be spoken to, or
-// speaks first.
-func connects(ctx context.Context, address string) error {
+// connects succeeds when somebody takes a connection. Before a container may stand an engine's
+// proxy, which takes one for a program that does not listen yet, and hangs up: there it has to
+// be kept as well. A server waits to be spoken to, or speaks first.
+func connects(ctx context.Context, address string, proxied bool) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("health check: %w", err)
 	}
 	defer conn.Close()
+	if !proxied {
+		return nil
+	}
 	if err := conn.SetReadDeadline(time.Now().Add(hangUp)); err != nil {
 		return fmt.Errorf("health check: %w", err)
 	}

@@ -34,7 +34,7 @@ func TestAPortThatHangsUpIsNotHealthy(t *testing.T) {
 	keep := func(c *net.TCPConn) { t.Cleanup(func() { _ = c.Close() }) }
 	for name, c := range map[string]struct {
 		serve   func(*net.TCPConn)
-		healthy bool
+		healthy bool // of a container; a service, before which nothing stands, always is
 	}{
 		"waits to be spoken to": {keep, true},
 		"speaks first":          {func(c *net.TCPConn) { _, _ = c.Write([]byte("220")); keep(c) }, true},
@@ -43,9 +43,12 @@ func TestAPortThatHangsUpIsNotHealthy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := newProber(nil).probe(t.Context(), schema.Health{TCP: listen(t, c.serve)}, "")
-			if (err == nil) != c.healthy {
-				t.Error(err)
+			check := schema.Health{TCP: listen(t, c.serve)}
+			if err := newProber(nil).probe(t.Context(), check, "a-container"); (err == nil) != c.healthy {
+				t.Errorf("a container: %v", err)
+			}
+			if err := newProber(nil).probe(t.Context(), check, ""); err != nil {
+				t.Errorf("a service: %v", err)
 			}
 		})
 	}
