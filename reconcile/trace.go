@@ -2,12 +2,10 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -218,12 +216,13 @@ func (t *tracing) add(ctx context.Context, out *api.TraceOut, module api.ModuleS
 		}
 	}
 	if digest != "" {
+		pushes, err := t.pushes(ctx, module.Module, digest)
+		if err != nil {
+			return err
+		}
 		for _, node := range t.nodes {
-			on, err := t.onNode(ctx, node, module.Module, digest)
-			if err != nil {
-				return err
-			}
-			if on.State != stateAbsent {
+			push, pushed := pushes[node.Name]
+			if on := onTrace(node, module.Module, digest, push, pushed); on.State != stateAbsent {
 				chain.Nodes = append(chain.Nodes, on)
 			}
 		}
@@ -244,23 +243,35 @@ const (
 	stateAbsent   = "absent"
 )
 
-// onNode says how far a manifest has come on a node.
-func (t *tracing) onNode(ctx context.Context, node api.Node, module, digest string) (api.TraceNode, error) {
-	on := api.TraceNode{Node: node.Name, State: stateAbsent}
-	err := t.c.Store.QueryRow(ctx, `
-SELECT generation, pushed_at, pushed_by FROM mesh.declarations
-WHERE node = $1 AND body->'modules'->>$2 = $3 ORDER BY epoch, generation LIMIT 1`, node.Name, module, digest).
-		Scan(&on.Generation, &on.PushedAt, &on.PushedBy)
-	pushed := err == nil
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return on, fmt.Errorf("read declarations of %s: %w", node.Name, err)
+// pushes are the first declarations that told each node of a manifest, by node.
+func (t *tracing) pushes(ctx context.Context, module, digest string) (map[string]api.TraceNode, error) {
+	rows, err := t.c.Store.Query(ctx, `
+SELECT DISTINCT ON (node) node, generation, pushed_at, pushed_by FROM mesh.declarations
+WHERE body->'modules'->>$1 = $2 ORDER BY node, epoch, generation`, module, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read declarations with %s: %w", module, err)
 	}
+	first := map[string]api.TraceNode{}
+	var on api.TraceNode
+	_, err = pgx.ForEachRow(rows, []any{&on.Node, &on.Generation, &on.PushedAt, &on.PushedBy}, func() error {
+		first[on.Node] = on
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read declarations with %s: %w", module, err)
+	}
+	return first, nil
+}
+
+// onTrace says how far a manifest has come on a node; on begins as what was first pushed.
+func onTrace(node api.Node, module, digest string, on api.TraceNode, pushed bool) api.TraceNode {
+	on.Node, on.State = node.Name, stateAbsent
 	at := slices.IndexFunc(node.Modules, func(m api.NodeModule) bool { return m.Module == module })
 	if at < 0 {
 		if pushed {
 			on.State, on.Note = stateReplaced, "it was pushed, and the module is no longer assigned"
 		}
-		return on, nil
+		return on
 	}
 	here := node.Modules[at]
 	on.Running = here.Running
@@ -278,9 +289,9 @@ WHERE node = $1 AND body->'modules'->>$2 = $3 ORDER BY epoch, generation LIMIT 1
 	case pushed:
 		on.State = stateReplaced
 	default:
-		return api.TraceNode{Node: node.Name, State: stateAbsent}, nil
+		return api.TraceNode{Node: node.Name, State: stateAbsent}
 	}
-	return on, nil
+	return on
 }
 
 // toldNewest says whether what the node should be is what it was last told.
@@ -338,5 +349,5 @@ func failedLast(chain api.TraceChain) bool {
 }
 
 func waiting(chain api.TraceChain) bool {
-	return len(chain.Builds) > 0 && chain.Builds[0].Ended.Equal(time.Time{})
+	return len(chain.Builds) > 0 && chain.Builds[0].Ended.IsZero()
 }
