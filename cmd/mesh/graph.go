@@ -104,10 +104,12 @@ func (a *app) printDot(graph api.GraphOut) {
 		if edge.State != api.EdgeResolved {
 			style = "dashed"
 		}
+		providers := edge.Providers
 		if edge.State == api.EdgeUnresolved {
 			fmt.Fprintf(a.stdout, "  \"?%s\" [label=\"nobody provides\\n%s\", color=red];\n", edge.Provision, edge.Provision)
+			providers = []string{"?" + edge.Provision}
 		}
-		for _, provider := range targets(edge) {
+		for _, provider := range providers {
 			fmt.Fprintf(a.stdout, "  %q -> %q [label=%q, style=%s];\n", edge.Module, provider, edge.Provision, style)
 		}
 	}
@@ -125,20 +127,11 @@ func (a *app) printMermaid(graph api.GraphOut) {
 		if edge.State != api.EdgeResolved {
 			arrow = "-.->"
 		}
-		for _, provider := range targets(edge) {
-			to := "m-" + provider
-			if edge.State == api.EdgeUnresolved {
-				to = fmt.Sprintf("p-%s{{\"nobody provides %s\"}}", edge.Provision, edge.Provision)
-			}
-			fmt.Fprintf(a.stdout, "  m-%s %s|%s| %s\n", edge.Module, arrow, edge.Provision, to)
+		if edge.State == api.EdgeUnresolved {
+			fmt.Fprintf(a.stdout, "  m-%s %s|%s| p-%s{{\"nobody provides %s\"}}\n", edge.Module, arrow, edge.Provision, edge.Provision, edge.Provision)
+		}
+		for _, provider := range edge.Providers {
+			fmt.Fprintf(a.stdout, "  m-%s %s|%s| m-%s\n", edge.Module, arrow, edge.Provision, provider)
 		}
 	}
-}
-
-// targets are where a requirement's arrows end.
-func targets(edge api.GraphEdge) []string {
-	if edge.State == api.EdgeUnresolved {
-		return []string{"?" + edge.Provision}
-	}
-	return edge.Providers
 }

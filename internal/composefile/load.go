@@ -26,8 +26,8 @@ type variables struct {
 
 func (v *variables) lookup(name string) (string, bool) {
 	value, ok := v.values[name]
-	if into := &v.used; ok {
-		*into = append(*into, name)
+	if ok {
+		v.used = append(v.used, name)
 	} else {
 		v.missing = append(v.missing, name)
 	}
