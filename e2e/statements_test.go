@@ -3,11 +3,14 @@ package e2e
 import (
 	"encoding/json"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mesh-control/mesh/schema"
 )
 
 // document is the declaration the host has applied, as it keeps it.
@@ -141,6 +144,7 @@ func TestS1_027_ABuilderHoldsItsOwnCredentialsAndNothingMore(t *testing.T) {
 func TestS1_057_TheCredentialIsAFileOnlyItsOwnerReads(t *testing.T) {
 	l := theMesh(t)
 	builder := l.builder()
+	var passwords []string
 	for path, text := range l.credentials(builder) {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -149,44 +153,52 @@ func TestS1_057_TheCredentialIsAFileOnlyItsOwnerReads(t *testing.T) {
 		if mode := info.Mode().Perm(); mode != 0o600 && mode != 0o400 {
 			t.Errorf("%s has mode %04o", path, mode)
 		}
-		var credential struct{ Password string }
-		if json.Unmarshal([]byte(text), &credential) != nil || len(credential.Password) < 16 {
-			continue
+		var credential schema.Credential
+		if err := json.Unmarshal([]byte(text), &credential); err == nil && credential.Password != "" {
+			passwords = append(passwords, credential.Password)
 		}
-		for _, place := range [][]string{builder.Config.Env, builder.Args, builder.Config.Cmd} {
-			if strings.Contains(strings.Join(place, "\n"), credential.Password) {
-				t.Errorf("environment or arguments of the container hold a copy of %s", filepath.Base(path))
-			}
+	}
+	_, broker := l.broker()
+	passwords = append(passwords, broker)
+	seen := strings.Join(slices.Concat(builder.Config.Env, builder.Args, builder.Config.Cmd), "\n")
+	for _, password := range passwords {
+		if len(password) < 16 {
+			t.Fatalf("a password of %d characters", len(password))
 		}
+		if strings.Contains(seen, password) {
+			t.Error("environment or arguments of the container hold a copy of a credential")
+		}
+	}
+	if len(passwords) < 2 {
+		t.Error("the artifact store's credential was not looked at")
 	}
 }
 
-// broker is the builder's credential for it.
-func (l lab) broker() (url, fingerprint, password string) {
+// broker is the builder's credential for it, and the password, which stands in the URL.
+func (l lab) broker() (c schema.Credential, password string) {
 	l.t.Helper()
 	for path, text := range l.credentials(l.builder()) {
 		if filepath.Base(path) != "broker.json" {
 			continue
 		}
-		var c struct{ URL, User, Password, Fingerprint string }
 		if err := json.Unmarshal([]byte(text), &c); err != nil {
 			l.t.Fatal(err)
 		}
-		if c.Password == "" {
-			_, rest, _ := strings.Cut(c.URL, "://")
-			account, _, _ := strings.Cut(rest, "@")
-			_, c.Password, _ = strings.Cut(account, ":")
+		u, err := url.Parse(c.URL)
+		if err != nil {
+			l.t.Fatal("the builder's broker.json holds no URL")
 		}
-		return c.URL + " " + c.User, c.Fingerprint, c.Password
+		password, _ = u.User.Password()
+		return c, password
 	}
 	l.t.Fatal("the builder has no broker.json")
-	return "", "", ""
+	return c, ""
 }
 
 func TestS1_058_TheCredentialNamesTheScopedAccount(t *testing.T) {
 	l := theMesh(t)
-	account, _, _ := l.broker()
-	if !strings.Contains(account, "builder."+node) {
+	credential, _ := l.broker()
+	if !strings.Contains(credential.URL, "//builder."+node+":") {
 		t.Errorf("the credential does not name builder.%s", node)
 	}
 	var builders struct {
@@ -205,9 +217,9 @@ func TestS1_058_TheCredentialNamesTheScopedAccount(t *testing.T) {
 
 func TestS1_060_TheFingerprintStandsBesideTheURL(t *testing.T) {
 	l := theMesh(t)
-	account, fingerprint, _ := l.broker()
-	if !strings.Contains(account, "amqps://") || !strings.HasPrefix(fingerprint, "sha256:") {
-		t.Errorf("fingerprint %q", fingerprint)
+	credential, _ := l.broker()
+	if !strings.HasPrefix(credential.URL, "amqps://") || !strings.HasPrefix(credential.Fingerprint, "sha256:") {
+		t.Errorf("fingerprint %q", credential.Fingerprint)
 	}
 }
 
@@ -235,7 +247,7 @@ func holds(t *testing.T, dir, text string, but ...string) []string {
 // database, registry, repositories, logs or the controller's files.
 func TestS1_055_ThePlaintextIsDiscardedOnceSealed(t *testing.T) {
 	l := theMesh(t)
-	_, _, password := l.broker()
+	_, password := l.broker()
 	if len(password) < 16 {
 		t.Fatalf("a password of %d characters", len(password))
 	}
@@ -248,7 +260,7 @@ func TestS1_055_ThePlaintextIsDiscardedOnceSealed(t *testing.T) {
 
 func TestS1_052_TheCredentialStandsInNoModuleAndNoManifest(t *testing.T) {
 	l := theMesh(t)
-	_, _, password := l.broker()
+	_, password := l.broker()
 	places := []string{filepath.Join("..", "modules"), raised.repositories, filepath.Join(raised.dir, "registry")}
 	for _, place := range places {
 		if entries, err := os.ReadDir(place); err != nil || len(entries) == 0 {
@@ -272,8 +284,8 @@ func TestS1_056_IssuePrintsNothingSecret(t *testing.T) {
 	l.until("the builder has its new credential", func() bool {
 		return strings.Contains(l.command("mesh", "builder", "ls"), "taking work")
 	})
-	account, fingerprint, password := l.broker()
-	if strings.Contains(out, password) || strings.Contains(out, "amqps://") || password == "" || fingerprint == "" || account == "" {
+	_, password := l.broker()
+	if password == "" || strings.Contains(out, password) || strings.Contains(out, "amqps://") {
 		t.Errorf("issue prints %q", out)
 	}
 }
