@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/mesh-control/mesh/builder/engine"
 	"github.com/mesh-control/mesh/builder/toolchain"
 	"github.com/mesh-control/mesh/internal/giturl"
+	"github.com/mesh-control/mesh/internal/lock"
 	"github.com/mesh-control/mesh/internal/recipe"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
@@ -67,15 +67,14 @@ func (b *Builder) Start(ctx context.Context) error {
 	if err := os.MkdirAll(b.builds(), 0o700); err != nil {
 		return fmt.Errorf("make working directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(b.Work, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	held, err := lock.Exclusive(filepath.Join(b.Work, "lock"))
+	if errors.Is(err, lock.ErrHeld) {
+		return fmt.Errorf("lock working directory %s: another builder uses it", b.Work)
+	}
 	if err != nil {
 		return fmt.Errorf("lock working directory: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
-		return fmt.Errorf("lock working directory %s: another builder uses it", b.Work)
-	}
-	b.lock = lock
+	b.lock = held
 	left, err := os.ReadDir(b.builds())
 	if err != nil {
 		return fmt.Errorf("sweep working directory: %w", err)

@@ -73,6 +73,9 @@ const hangUp = 250 * time.Millisecond
 // be kept as well. A server waits to be spoken to, or speaks first.
 func connects(ctx context.Context, address string, proxied bool) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if errors.Is(err, syscall.ECONNRESET) && !proxied {
+		return nil // taken, and reset before we looked; a port where nobody listens refuses
+	}
 	if err != nil {
 		return fmt.Errorf("health check: %w", err)
 	}

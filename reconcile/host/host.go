@@ -11,9 +11,9 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/mesh-control/mesh/internal/lock"
 	"github.com/mesh-control/mesh/reconcile/host/engine"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
@@ -57,32 +57,23 @@ func Open(cfg Config, layout Layout, log *slog.Logger) (*Host, error) {
 	if err := os.MkdirAll(layout.State, 0o700); err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	lock, err := lockState(layout)
+	held, err := lock.Exclusive(layout.state("lock"))
+	if errors.Is(err, lock.ErrHeld) {
+		err = fmt.Errorf("lock %s: %w", layout.State, ErrRunning)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open state: %w", err)
 	}
 	h := &Host{
-		cfg: cfg, layout: layout, log: log, lock: lock, owned: openOwnership(layout),
+		cfg: cfg, layout: layout, log: log, lock: held, owned: openOwnership(layout),
 		web: &http.Client{Transport: registry.IdleTimeout(http.DefaultTransport.(*http.Transport).Clone(), registry.DefaultIdle)}, wake: make(chan struct{}, 1), tell: make(chan struct{}, 1),
 		failures: map[string]failure{}, health: map[string]healthMark{}, restarts: map[string]restartMark{},
 	}
 	if err := h.load(); err != nil {
-		lock.Close()
+		held.Close()
 		return nil, err
 	}
 	return h, nil
-}
-
-func lockState(layout Layout) (*os.File, error) {
-	lock, err := os.OpenFile(layout.state("lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open state: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a descriptor
-		lock.Close()
-		return nil, fmt.Errorf("lock %s: %w", layout.State, ErrRunning)
-	}
-	return lock, nil
 }
 
 func (h *Host) load() error {
