@@ -47,6 +47,9 @@ func (c *checker) checkHealth(at place, h *Health) {
 	if ways > 1 || ways == 0 && (h.Interval != 0 || h.Window != 0) {
 		c.tell(at, `a health check is exactly one of "http", "tcp" and "exec"; this has %d of them`, ways)
 	}
+	if len(h.Status) > 0 && h.HTTP == "" {
+		c.tell(at.then("status"), `only an answer to "http" has a status`)
+	}
 }
 
 // checkOrder refuses resources that wait for each other in a circle.

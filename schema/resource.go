@@ -84,9 +84,10 @@ type Limits struct {
 // Health says how to see that a container or service works; exactly one of HTTP, TCP and
 // Exec. Interval and Window are seconds.
 type Health struct {
-	HTTP     string   `json:"http,omitempty"` // URL; 2xx is healthy
-	TCP      string   `json:"tcp,omitempty"`  // host:port; accepting is healthy, of a container and keeping the connection
-	Exec     []string `json:"exec,omitempty"` // exit 0 is healthy
+	HTTP     string   `json:"http,omitempty"`   // URL; 2xx is healthy, or what Status says
+	Status   []int    `json:"status,omitempty"` // of HTTP: the answers that are healthy, such as 200 and 401
+	TCP      string   `json:"tcp,omitempty"`    // host:port; accepting is healthy, of a container and keeping the connection
+	Exec     []string `json:"exec,omitempty"`   // exit 0 is healthy
 	Interval int      `json:"interval,omitempty"`
 	Window   int      `json:"window,omitempty"` // how long it may take to become healthy
 }

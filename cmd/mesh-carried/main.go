@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/mesh-control/mesh/internal/carried"
@@ -19,7 +20,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: mesh-carried DIR")
 		os.Exit(2)
 	}
-	images, err := carried.All(ctx, os.Args[1])
+	images, err := all(ctx, os.Args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mesh-carried:", err)
 		os.Exit(1)
@@ -27,4 +28,13 @@ func main() {
 	for _, image := range images {
 		fmt.Println(image.Reference, image.Dir)
 	}
+}
+
+// all finds the registry's program where make build puts it, beside this one.
+func all(ctx context.Context, cache string) ([]carried.Image, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return carried.All(ctx, cache, filepath.Join(filepath.Dir(self), "mesh-registry"))
 }

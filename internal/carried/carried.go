@@ -23,9 +23,9 @@ type Image struct {
 // format changes whenever what is written changes for the same files.
 const format = "1"
 
-// All makes every image, or takes it from the cache.
-func All(ctx context.Context, cache string) ([]Image, error) {
-	makers := []func(context.Context, string) (Image, error){Busybox, Postgres, Broker, Registry, Toolchain, Node, Rust, Python}
+// All makes every image, or takes it from the cache. registry is the program of [Registry].
+func All(ctx context.Context, cache, registry string) ([]Image, error) {
+	makers := []func(context.Context, string) (Image, error){Busybox, Postgres, Broker, Registry(registry), Toolchain, Node, Rust, Python}
 	images := make([]Image, len(makers))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, maker := range makers {

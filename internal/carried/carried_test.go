@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -252,31 +251,17 @@ func TestTheBrokerTakesTheEnvironmentOfThePublicImage(t *testing.T) {
 	})
 }
 
-func TestTheRegistryServes(t *testing.T) {
+// That it serves, the registry's module shows; here, that nothing beside the program is needed.
+func TestTheRegistryIsItsProgram(t *testing.T) {
 	t.Parallel()
-	image, err := carried.Registry(t.Context(), t.TempDir())
+	image, err := carried.Registry(testenv.Program(t, "../../cmd/mesh-registry"))(t.Context(), t.TempDir())
 	if err != nil {
-		t.Skipf("no package to take it from: %v", err)
+		t.Fatal(err)
 	}
-	id := run(t, "-p", "127.0.0.1::5000", pulled(t, image))
-	eventually(t, "start", func() error {
-		address, err := dockerTry(t, "port", id, "5000/tcp")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, address)
-		}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.TrimSpace(address)+"/v2/", nil)
-		if err != nil {
-			return err
-		}
-		transport := &http.Transport{DisableKeepAlives: true}
-		response, err := transport.RoundTrip(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("it says %s", response.Status)
-		}
-		return nil
-	})
+	if out := docker(t, "run", "--rm", "--read-only", pulled(t, image), "--help"); !strings.Contains(out, "--token-key") {
+		t.Errorf("it says %q", out)
+	}
+	if _, err := carried.Registry(filepath.Join(t.TempDir(), "none"))(t.Context(), t.TempDir()); err == nil {
+		t.Error("an image of no program")
+	}
 }

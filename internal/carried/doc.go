@@ -1,7 +1,7 @@
 // Package carried makes the public images that modules here borrow out of what a machine has
 // installed, for a mesh that can reach no registry but its own: busybox, PostgreSQL,
-// RabbitMQ, the registry and Python from Debian's packages, and the Go, Node and Rust that
-// stand on PATH.
+// RabbitMQ and Python from Debian's packages, the Go, Node and Rust that stand on PATH, and
+// the mesh's own registry.
 //
 // Each is written as an OCI image layout into a cache directory, once for each state of the
 // machine's packages, and is carried into the mesh's registry under the reference of the

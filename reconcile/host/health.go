@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,7 +48,7 @@ func (p *prober) probe(ctx context.Context, health schema.Health, container stri
 	defer cancel()
 	switch {
 	case health.HTTP != "":
-		return p.http(ctx, health.HTTP)
+		return p.http(ctx, health)
 	case health.TCP != "":
 		return connects(ctx, health.TCP, container != "")
 	case len(health.Exec) > 0 && container != "":
@@ -124,8 +125,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (p *prober) http(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (p *prober) http(ctx context.Context, health schema.Health) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, health.HTTP, nil)
 	if err != nil {
 		return fmt.Errorf("health check: %w", err)
 	}
@@ -134,8 +135,12 @@ func (p *prober) http(ctx context.Context, url string) error {
 		return fmt.Errorf("health check: %w", err)
 	}
 	response.Body.Close()
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return fmt.Errorf("health check: %s answers %s", url, response.Status)
+	healthy := response.StatusCode >= 200 && response.StatusCode <= 299
+	if len(health.Status) > 0 {
+		healthy = slices.Contains(health.Status, response.StatusCode)
+	}
+	if !healthy {
+		return fmt.Errorf("health check: %s answers %s", health.HTTP, response.Status)
 	}
 	return nil
 }

@@ -2,6 +2,9 @@ package host
 
 import (
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"testing"
 
 	"github.com/mesh-control/mesh/schema"
@@ -51,5 +54,33 @@ func TestAPortThatHangsUpIsNotHealthy(t *testing.T) {
 				t.Errorf("a service: %v", err)
 			}
 		})
+	}
+}
+
+func TestAnswersThatAreHealthy(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(code)
+	}))
+	defer server.Close()
+	for _, c := range []struct {
+		answer  string
+		status  []int
+		healthy bool
+	}{
+		{"200", nil, true},
+		{"204", nil, true},
+		{"401", nil, false},
+		{"503", nil, false},
+		{"401", []int{200, 401}, true},
+		{"200", []int{200, 401}, true},
+		{"204", []int{200, 401}, false},
+		{"500", []int{200, 401}, false},
+	} {
+		check := schema.Health{HTTP: server.URL + "/" + c.answer, Status: c.status}
+		if err := newProber(nil).probe(t.Context(), check, ""); (err == nil) != c.healthy {
+			t.Errorf("%s where %v is healthy: %v", c.answer, c.status, err)
+		}
 	}
 }
