@@ -181,9 +181,11 @@ func checkWhole(t *testing.T, reg *registrytest.Registry, client *registry.Clien
 }
 
 // front stands before a registry and answers 500 to one request, the one that brings left to 0.
+// Instead, when set, may answer any other.
 type front struct {
-	left   atomic.Int64
-	client *registry.Client
+	left    atomic.Int64
+	instead func(http.ResponseWriter, *http.Request) bool
+	client  *registry.Client
 }
 
 func newFront(t *testing.T, reg *registrytest.Registry) *front {
@@ -201,6 +203,9 @@ func newFront(t *testing.T, reg *registrytest.Registry) *front {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if f.left.Add(-1) == 0 {
 			http.Error(w, "broken off", http.StatusInternalServerError)
+			return
+		}
+		if f.instead != nil && f.instead(w, req) {
 			return
 		}
 		proxy.ServeHTTP(w, req)

@@ -63,7 +63,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("start registry: %w", err)
 	}
 	server := &Server{app: app, http: &http.Server{
-		Handler:           unstalled(recoverer(&guard{public: config.Public, next: app, log: config.Log}, config.Log)),
+		Handler:           unstalled(recoverer(&guard{public: config.Public, next: &uploads{store: config.Dir, next: app, log: config.Log}, log: config.Log}, config.Log)),
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),

@@ -2,12 +2,17 @@ package toolchain
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,7 +20,7 @@ import (
 )
 
 // process is one command of a [Host]. It is a process group that ends with the context, and
-// with us.
+// with us; what left the group ends with it too.
 type process struct {
 	program string
 	args    []string
@@ -43,7 +48,8 @@ var isolation = sync.OnceValue(func() *syscall.SysProcAttr {
 
 func (p process) run(ctx context.Context, log func(string)) error {
 	cmd := exec.CommandContext(ctx, p.program, p.args[1:]...)
-	cmd.Dir, cmd.Env = p.dir, p.env
+	mark := markName + "=" + rand.Text()
+	cmd.Dir, cmd.Env = p.dir, append(slices.Clip(p.env), mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	if apart := isolation(); apart != nil && !p.network {
 		*cmd.SysProcAttr = *apart
@@ -72,6 +78,7 @@ func (p process) run(ctx context.Context, log func(string)) error {
 	// What the command left running ends with it.
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		endMarked(mark)
 	}
 	w.Close()
 	<-lines
@@ -83,4 +90,30 @@ func (p process) run(ctx context.Context, log func(string)) error {
 		return &exitError{program: p.args[0], status: int64(exit.ExitCode())}
 	}
 	return err
+}
+
+// markName is the variable by which the processes of a step are known: children have it from
+// their parents, in whatever group or session they are.
+const markName = "MESH_STEP"
+
+// endMarked kills every process that has the mark in its environment, and those it started
+// meanwhile.
+func endMarked(mark string) {
+	for range 100 { // more generations than that are somebody else's trouble
+		found, _ := filepath.Glob("/proc/[0-9]*/environ")
+		alive := false
+		for _, name := range found {
+			environment, err := os.ReadFile(name)
+			if err != nil || !slices.ContainsFunc(bytes.Split(environment, []byte{0}), func(v []byte) bool { return string(v) == mark }) {
+				continue
+			}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			if err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				alive = true
+			}
+		}
+		if !alive {
+			return
+		}
+	}
 }
