@@ -138,6 +138,13 @@ func TestS1_096_ImageIsBuiltFromADockerfileInTheModuleAndRuns(t *testing.T) {
 		t.Errorf("the container says %q, want %q", got, want)
 	}
 	r.failed(schema.Job{Repository: repo.URL(), Path: "out"}, schema.OutcomeFailed, builder.ReasonInvalidModule)
+
+	repo.Write("m/admin/Dockerfile", "FROM scratch AS first\nCOPY . /data\nFROM scratch\nCOPY --from=first /data /data\nCOPY none /\n")
+	repo.Commit("fails in its last step")
+	r.failed(schema.Job{Repository: repo.URL(), Path: "m"}, schema.OutcomeFailed, builder.ReasonImage)
+	if left := inEngine(t, r.owner); len(left) > 0 {
+		t.Errorf("left in the engine: %q", left)
+	}
 }
 
 func TestS1_098_BundleNeedsNoDockerfileAndItsContainerStarts(t *testing.T) {

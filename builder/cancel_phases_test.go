@@ -230,13 +230,12 @@ func TestABuildIsCancelledInEveryPhase(t *testing.T) {
 		for place, stop := range places[phase] {
 			t.Run(strings.TrimSpace(string(phase)+" "+place), func(t *testing.T) {
 				t.Parallel()
-				name := fmt.Sprintf("cancel-%x", time.Now().UnixNano())
-				s := &stuck{rig: newRig(t, name, registrytest.Start(t)), repo: testenv.Git(t), reached: make(chan struct{})}
+				s := &stuck{rig: newRig(t, "one", registrytest.Start(t)), repo: testenv.Git(t), reached: make(chan struct{})}
 				progress := stop(s)
 				if s.job.Repository == "" {
 					s.job.Repository = s.repo.URL()
 				}
-				s.job.Schema, s.job.ID = schema.Version, name
+				s.job.Schema, s.job.ID = schema.Version, "cancelled"
 				before := published(t, s.registry.Dir)
 				s.cancel(phase, progress)
 				s.nothingLeft(before)
@@ -285,7 +284,7 @@ func (s *stuck) nothingLeft(before []string) {
 		within(t, "its processes to end", func() bool { return !runs(t, s.sleeper) })
 	}
 	if s.Engine != nil {
-		for _, left := range inEngine(t, s.Name) {
+		for _, left := range inEngine(t, s.owner) {
 			t.Errorf("left in the engine: %s", left)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 type dockerfile struct {
 	lines []string // logical lines as they stand, continuation included
 	stage map[string]bool
+	begin []int // logical lines that begin a stage
 	froms []external
 }
 
@@ -55,6 +56,7 @@ func parseDockerfile(data []byte, args map[string]string) (*dockerfile, error) {
 			if reference != "scratch" && !d.stage[strings.ToLower(reference)] {
 				d.froms = append(d.froms, external{i, m[1], reference})
 			}
+			d.begin = append(d.begin, i)
 			d.stage[strconv.Itoa(stages)] = true
 			d.stage[strings.ToLower(m[2])] = true
 			stages++
@@ -82,11 +84,15 @@ func (d *dockerfile) references() []string {
 }
 
 // rewrite gives the Dockerfile with every image from outside under the name it has in the
-// engine.
-func (d *dockerfile) rewrite(names map[string]string) []byte {
+// engine, and with a label on every stage: what a build that fails leaves in the engine is
+// found by it.
+func (d *dockerfile) rewrite(names map[string]string, label string) []byte {
 	lines := slices.Clone(d.lines)
 	for _, e := range d.froms {
 		lines[e.line] = strings.Replace(lines[e.line], e.token, names[e.reference], 1)
+	}
+	for _, i := range d.begin {
+		lines[i] += "LABEL " + label + "\n"
 	}
 	return []byte(strings.Join(lines, ""))
 }

@@ -46,8 +46,9 @@ func (r *run) image(ctx context.Context, s step) (*staged, error) {
 		return nil, err
 	}
 	tag := r.builder.Engine.Tag(filepath.Base(r.dir) + "-" + s.name)
+	defer r.clear(ctx)
 	defer r.forget(ctx, map[string]string{"": tag})
-	if err := r.engineBuild(ctx, s, file.rewrite(bases), tag); err != nil {
+	if err := r.engineBuild(ctx, s, file.rewrite(bases, r.builder.Engine.Label()), tag); err != nil {
 		return nil, err
 	}
 	return r.takeImage(ctx, s, tag, keep)
@@ -90,9 +91,21 @@ func (r *run) bases(ctx context.Context, s step, file *dockerfile) (names map[st
 	return names, layers, nil
 }
 
+// tidying bounds what is done in the engine after a build's own end.
+const tidying = 5 * time.Second
+
+// clear removes the steps of an image build from the engine.
+func (r *run) clear(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidying)
+	defer cancel()
+	if err := r.builder.Engine.Clear(ctx); err != nil {
+		r.builder.log().Warn("an image build is not all removed from the engine", "build", r.job.ID, "error", err)
+	}
+}
+
 // forget takes names away from the engine, also when the build was cancelled.
 func (r *run) forget(ctx context.Context, tags map[string]string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidying)
 	defer cancel()
 	for _, tag := range tags {
 		if err := r.builder.Engine.Remove(ctx, tag); err != nil {

@@ -2,9 +2,11 @@ package builder_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/mesh-control/mesh/builder"
@@ -24,6 +26,7 @@ type rig struct {
 	t        testing.TB
 	registry *registrytest.Registry
 	client   *registry.Client
+	owner    string // of what is made in the engine, which all tests share
 }
 
 // hostToolchains are the machine's own, trusted with the tests' sources.
@@ -79,7 +82,8 @@ func cache(t testing.TB) string {
 // withEngine gives the builder a container engine.
 func (r *rig) withEngine() *rig {
 	r.t.Helper()
-	e, err := engine.Open(testenv.Engine(r.t), r.Name)
+	r.owner = r.Name + "-" + strings.ToLower(rand.Text())
+	e, err := engine.Open(testenv.Engine(r.t), r.owner)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -178,14 +179,9 @@ func writeFile(name string, body io.ReadCloser) error {
 // cleanConfig leaves out of a config what an engine put there by itself.
 func cleanConfig(config v1.Config) v1.Config {
 	config.Hostname, config.Domainname, config.Image, config.ArgsEscaped = "", "", "", false
-	if _, ok := config.Labels["io.buildah.version"]; ok {
-		labels := map[string]string{}
-		for k, v := range config.Labels {
-			if k != "io.buildah.version" {
-				labels[k] = v
-			}
-		}
-		config.Labels = labels
+	config.Labels = maps.Clone(config.Labels) // the caller's stay
+	for _, label := range []string{"io.buildah.version", BuilderLabel} {
+		delete(config.Labels, label)
 	}
 	return config
 }

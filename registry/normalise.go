@@ -29,6 +29,10 @@ type savedImage struct {
 	Layers   []string
 }
 
+// BuilderLabel is on images while an engine builds them, with the builder's name. Normalised
+// ones do not have it.
+const BuilderLabel = "mesh.builder"
+
 // Normalise turns an image saved by an engine into an OCI layout in dir that does not depend
 // on when and where it was built: entries of layers sorted, without times and names of
 // owners; config without history, times and what engines add. Layers named in keep, by the

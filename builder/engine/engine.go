@@ -8,15 +8,18 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/build"
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
+
+	"github.com/mesh-control/mesh/registry"
 )
 
-// Label marks the containers a builder made; its value is the builder's name.
-const Label = "mesh.builder"
+// Label marks what a builder made; its value is the builder's name.
+const Label = registry.BuilderLabel
 
 // Engine is a connection to one container engine. Its methods may be used concurrently.
 type Engine struct {
@@ -151,6 +154,54 @@ func (e *Engine) Has(ctx context.Context, image string) (bool, error) {
 	return true, nil
 }
 
+// Label is what a Dockerfile puts on its stages for [Engine.Clear] to find what became of them.
+func (e *Engine) Label() string { return fmt.Sprintf("%s=%q", Label, e.owner) }
+
+func (e *Engine) ours() client.Filters { return client.Filters{}.Add("label", Label+"="+e.owner) }
+
+// Clear removes what image builds of this builder left: the container of a step that a
+// cancelled build was at, and the images of steps, which have no name. The engine goes on with
+// a cancelled build for a moment, so it is looked at until nothing is found.
+func (e *Engine) Clear(ctx context.Context) error {
+	for {
+		containers, err := e.removeContainers(ctx)
+		if err != nil {
+			return err
+		}
+		steps := e.ours().Add("dangling", "true")
+		if _, err := e.api.ImagePrune(ctx, client.ImagePruneOptions{Filters: steps}); err != nil && !errdefs.IsConflict(err) {
+			return fmt.Errorf("remove images of steps: %w", err)
+		}
+		images, err := e.api.ImageList(ctx, client.ImageListOptions{Filters: steps})
+		if err != nil {
+			return fmt.Errorf("list images: %w", err)
+		}
+		if containers+len(images.Items) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d containers and %d images of an image build are left: %w", containers, len(images.Items), ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// removeContainers removes this builder's containers, and says how many there were.
+func (e *Engine) removeContainers(ctx context.Context) (int, error) {
+	containers, err := e.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: e.ours()})
+	if err != nil {
+		return 0, fmt.Errorf("list containers: %w", err)
+	}
+	var errs []error
+	for _, c := range containers.Items {
+		if err := e.removeContainer(ctx, c.ID); !errdefs.IsConflict(err) { // else it is being removed
+			errs = append(errs, err)
+		}
+	}
+	return len(containers.Items), errors.Join(errs...)
+}
+
 // Remove removes an image's name, and the image when that was its last.
 func (e *Engine) Remove(ctx context.Context, image string) error {
 	_, err := e.api.ImageRemove(ctx, image, client.ImageRemoveOptions{PruneChildren: true})
@@ -162,16 +213,7 @@ func (e *Engine) Remove(ctx context.Context, image string) error {
 
 // Sweep removes the containers and images that earlier lives of this builder left.
 func (e *Engine) Sweep(ctx context.Context) error {
-	containers, err := e.api.ContainerList(ctx, client.ContainerListOptions{
-		All: true, Filters: client.Filters{}.Add("label", Label+"="+e.owner),
-	})
-	if err != nil {
-		return fmt.Errorf("list containers: %w", err)
-	}
-	var errs []error
-	for _, c := range containers.Items {
-		errs = append(errs, e.removeContainer(ctx, c.ID))
-	}
+	errs := []error{e.Clear(ctx)}
 	errs = append(errs, e.sweepVolumes(ctx))
 	images, err := e.api.ImageList(ctx, client.ImageListOptions{
 		Filters: client.Filters{}.Add("reference", "mesh-build/"+e.owner),

@@ -37,7 +37,7 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 // sweepVolumes removes the volumes of uses that ended with their process. Caches have no
 // label and stay.
 func (e *Engine) sweepVolumes(ctx context.Context) error {
-	found, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", Label+"="+e.owner)})
+	found, err := e.api.VolumeList(ctx, client.VolumeListOptions{Filters: e.ours()})
 	if err != nil {
 		return fmt.Errorf("list volumes: %w", err)
 	}
