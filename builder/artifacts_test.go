@@ -61,7 +61,11 @@ func (r *rig) start(image string, command ...string) string {
 	if err := r.Engine.Load(r.t.Context(), pr); err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = r.Engine.Remove(r.t.Context(), tag) })
+	defer func() {
+		if err := r.Engine.Remove(r.t.Context(), tag); err != nil {
+			r.t.Error(err)
+		}
+	}()
 	var lines []string
 	err := r.Engine.Run(r.t.Context(), engine.RunSpec{Image: tag, Command: command, Network: "none"}, func(line string) { lines = append(lines, line) })
 	if err != nil {
