@@ -169,7 +169,7 @@ func TestS1_098_BundleNeedsNoDockerfileAndItsContainerStarts(t *testing.T) {
 	if bare.Digest != based.Digest || bare.Image == based.Image {
 		t.Errorf("one program gave the bundles %s and %s, and the images %s and %s", bare.Digest, based.Digest, bare.Image, based.Image)
 	}
-	if got := r.start("modules/m/bare@"+bare.Image, "/hello"); got != "arg " {
+	if got := r.start("modules/m/bare@"+bare.Image, "/hello"); got != "arg" {
 		t.Errorf("on the empty image it says %q", got)
 	}
 	if got := r.start("modules/m/based@"+based.Image, "/hello", "/etc"); !strings.Contains(got, "tiny\n") {

@@ -47,10 +47,11 @@ func (j *journal) redact(text string) string {
 }
 
 func (j *journal) say(phase schema.Phase, artifact, line string) {
-	if len(line) > maxLine {
+	// Secrets go first: a cut through one would leave what does not look like it.
+	if line = j.redact(line); len(line) > maxLine {
 		line = line[:maxLine] + "…"
 	}
-	line = strings.ToValidUTF8(j.redact(line), "\uFFFD")
+	line = strings.ToValidUTF8(line, "\uFFFD")
 	j.mu.Lock()
 	if line != "" {
 		j.tail = append(append(j.tail, line...), '\n')

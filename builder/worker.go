@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/mesh-control/mesh/internal/bus"
@@ -104,8 +105,9 @@ func (w *Worker) announce(ctx context.Context, d bus.Delivery, result schema.Res
 // live carries progress to the broker beside the build, so that a slow broker costs lines and
 // not time.
 type live struct {
-	lines chan schema.Progress
-	done  chan struct{}
+	lines   chan schema.Progress
+	dropped atomic.Int64
+	done    chan struct{}
 }
 
 func (w *Worker) progress(ctx context.Context, id string) *live {
@@ -113,6 +115,11 @@ func (w *Worker) progress(ctx context.Context, id string) *live {
 	go func() {
 		defer close(l.done)
 		for p := range l.lines {
+			if n := l.dropped.Swap(0); n > 0 {
+				left := p
+				left.Line = fmt.Sprintf("… %d lines left out here", n)
+				w.sendProgress(ctx, id, left)
+			}
 			w.sendProgress(ctx, id, p)
 		}
 	}()
@@ -136,6 +143,7 @@ func (l *live) send(p schema.Progress) {
 	select {
 	case l.lines <- p:
 	default:
+		l.dropped.Add(1)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
 
+	"github.com/mesh-control/mesh/builder/lines"
 	"github.com/mesh-control/mesh/registry"
 )
 
@@ -97,6 +98,8 @@ func (e *Engine) Build(ctx context.Context, spec BuildSpec, log func(string)) er
 
 // messages reads the engine's stream to its end, and fails when it tells of a failure.
 func messages(r io.Reader, log func(string)) error {
+	said := &lines.Writer{Say: log}
+	defer said.Flush()
 	dec := json.NewDecoder(r)
 	for {
 		var m jsonstream.Message
@@ -108,11 +111,7 @@ func messages(r io.Reader, log func(string)) error {
 		if m.Error != nil {
 			return errors.New(strings.TrimSpace(m.Error.Message))
 		}
-		for line := range strings.Lines(m.Stream) {
-			if line = strings.TrimRight(line, "\r\n"); line != "" {
-				log(line)
-			}
-		}
+		_, _ = io.WriteString(said, m.Stream)
 	}
 }
 

@@ -1,18 +1,18 @@
 package engine
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+
+	"github.com/mesh-control/mesh/builder/lines"
 )
 
 // removal is how long removing what a run made may take once its own context has ended.
@@ -151,23 +151,10 @@ func (e *Engine) follow(ctx context.Context, id string, log func(string)) error 
 		return fmt.Errorf("follow container: %w", err)
 	}
 	defer logs.Close()
-	r, w := io.Pipe()
-	go func() {
-		_, err := stdcopy.StdCopy(w, w, logs)
-		w.CloseWithError(err)
-	}()
-	defer r.Close()
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadString('\n')
-		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			log(line)
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("follow container: %w", err)
-		}
+	said := &lines.Writer{Say: log}
+	defer said.Flush()
+	if _, err := stdcopy.StdCopy(said, said, logs); err != nil {
+		return fmt.Errorf("follow container: %w", err)
 	}
+	return nil
 }

@@ -1,22 +1,21 @@
 package toolchain
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/mesh-control/mesh/builder/lines"
 )
 
 // process is one command of a [Host]. It is a process group that ends with the context, and
@@ -57,20 +56,8 @@ func (p process) run(ctx context.Context, log func(string)) error {
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second
-	r, w := io.Pipe()
-	cmd.Stdout, cmd.Stderr = w, w
-	lines := make(chan struct{})
-	go func() {
-		defer close(lines)
-		s := bufio.NewScanner(r)
-		s.Buffer(nil, 1<<20)
-		for s.Scan() {
-			if line := strings.TrimSpace(s.Text()); line != "" {
-				log(line)
-			}
-		}
-		_, _ = io.Copy(io.Discard, r)
-	}()
+	said := &lines.Writer{Say: log}
+	cmd.Stdout, cmd.Stderr = said, said
 	// The death signal is bound to the thread that starts the process.
 	runtime.LockOSThread()
 	err := cmd.Run()
@@ -80,8 +67,7 @@ func (p process) run(ctx context.Context, log func(string)) error {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		endMarked(mark)
 	}
-	w.Close()
-	<-lines
+	said.Flush()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
