@@ -211,7 +211,7 @@ var places = map[schema.Phase]map[string]func(s *stuck) func(schema.Progress){
 func (s *stuck) sleeps() {
 	s.sleeper = fmt.Sprint(1_000_000_000 + time.Now().UnixNano()%1_000_000_000)
 	s.module(`{"prog": {"kind": "bundle", "path": "prog"}}`, map[string]string{
-		"prog/package.json": `{"name": "hello", "version": "1.0.0", "main": "build.js", "scripts": {"build": "node build.js"}}`,
+		"prog/package.json":      `{"name": "hello", "version": "1.0.0", "main": "build.js", "scripts": {"build": "node build.js"}}`,
 		"prog/package-lock.json": `{"name": "hello", "version": "1.0.0", "lockfileVersion": 3, "requires": true, "packages": {"": {"name": "hello", "version": "1.0.0"}}}`,
 		"prog/build.js": `require("child_process").spawn(process.execPath, ["-e", "setTimeout(() => {}, 1e9)", "` + s.sleeper + `"], {detached: true, stdio: "ignore"});
 console.log("compiling for long"); setTimeout(() => {}, 1e9);`,
@@ -362,4 +362,3 @@ func inEngine(t *testing.T, owner string) (all []string) {
 	}
 	return all
 }
-
