@@ -13,9 +13,11 @@ import (
 // guard stands before the registry's handler and lets a request through only if its token
 // allows it. What it cannot place is refused: the handler behind it checks nothing.
 type guard struct {
-	public ed25519.PublicKey
-	next   http.Handler
-	log    *slog.Logger
+	public    ed25519.PublicKey
+	next      http.Handler
+	store     *heldStore
+	collector *collector
+	log       *slog.Logger
 }
 
 var (
@@ -39,17 +41,51 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
+	if action := wholeAction(r); action != "" {
+		if !claims.Allows(WholeRegistry, action) {
+			g.deny(w, r, claims, "this registry")
+			return
+		}
+		if action == ActionCollect {
+			g.collector.ServeHTTP(w, r)
+			return
+		}
+		g.next.ServeHTTP(w, r)
+		return
+	}
 	repository, ok := repositoryOf(r)
 	if !ok {
 		refuse(w, http.StatusNotFound, "NAME_INVALID", "not a path of this registry")
 		return
 	}
 	if !g.allowed(claims, repository, r) {
-		g.log.Warn("request denied", "subject", claims.Subject, "method", r.Method, "path", r.URL.Path)
-		refuse(w, http.StatusForbidden, "DENIED", "the token of "+claims.Subject+" does not allow "+r.Method+" in "+repository)
+		g.deny(w, r, claims, repository)
+		return
+	}
+	if claims.Allows(repository, ActionPush) {
+		if err := g.store.serve(w, r, g.next); err != nil {
+			g.log.Warn("request not served", "method", r.Method, "path", r.URL.Path, "error", err)
+		}
 		return
 	}
 	g.next.ServeHTTP(w, r)
+}
+
+func (g *guard) deny(w http.ResponseWriter, r *http.Request, claims Claims, place string) {
+	g.log.Warn("request denied", "subject", claims.Subject, "method", r.Method, "path", r.URL.Path)
+	refuse(w, http.StatusForbidden, "DENIED", "the token of "+claims.Subject+" does not allow "+r.Method+" in "+place)
+}
+
+// wholeAction is what a request does with the registry as a whole; "" of one about a repository.
+func wholeAction(r *http.Request) string {
+	switch {
+	case r.URL.RawPath != "":
+	case r.URL.Path == "/v2/_catalog" && r.Method == http.MethodGet:
+		return ActionList
+	case r.URL.Path == collectPath && r.Method == http.MethodPost:
+		return ActionCollect
+	}
+	return ""
 }
 
 func (g *guard) authenticate(r *http.Request) (Claims, error) {

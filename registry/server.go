@@ -15,7 +15,7 @@ import (
 
 	"github.com/distribution/distribution/v3/configuration"
 	"github.com/distribution/distribution/v3/registry/handlers"
-	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the one storage a server has
+	"github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the one storage a server has
 	"github.com/sirupsen/logrus"
 )
 
@@ -32,9 +32,13 @@ type ServerConfig struct {
 // Server is an OCI registry on disk, behind TLS and tokens.
 type Server struct {
 	app       *handlers.App
+	collector *collector
 	http      *http.Server
 	listeners []net.Listener
 }
+
+// storeThreads bounds what a collection does to the disk at once.
+const storeThreads = 25
 
 // drain is how long a stopping server waits for requests under way.
 const drain = 10 * time.Second
@@ -62,8 +66,11 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start registry: %w", err)
 	}
-	server := &Server{app: app, http: &http.Server{
-		Handler:           unstalled(recoverer(&guard{public: config.Public, next: &uploads{store: config.Dir, next: app, log: config.Log}, log: config.Log}, config.Log)),
+	store := newHeldStore(config.Dir, filesystem.New(filesystem.DriverParameters{RootDirectory: config.Dir, MaxThreads: storeThreads}))
+	collector := newCollector(store, config.Log)
+	guarded := &guard{public: config.Public, next: &uploads{store: config.Dir, next: app, log: config.Log}, store: store, collector: collector, log: config.Log}
+	server := &Server{app: app, collector: collector, http: &http.Server{
+		Handler:           unstalled(recoverer(guarded, config.Log)),
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
@@ -135,6 +142,7 @@ func (s *Server) Close() error {
 	for _, listener := range s.listeners {
 		_ = listener.Close() // those the HTTP server took are closed already
 	}
+	s.collector.close()
 	return errors.Join(err, s.app.Shutdown())
 }
 

@@ -20,6 +20,15 @@ const (
 	ActionDelete = "delete"
 )
 
+// Actions a token can allow in the registry as a whole, with [WholeRegistry] as the repository.
+const (
+	ActionList    = "list"    // the names of all repositories
+	ActionCollect = "collect" // free what nothing names
+)
+
+// WholeRegistry stands where the pattern of repositories would. No repository has this name.
+const WholeRegistry = "_registry"
+
 // ErrToken is what every refusal of a token wraps.
 var ErrToken = errors.New("token refused")
 

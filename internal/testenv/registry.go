@@ -57,6 +57,9 @@ func (r *DockerRegistry) Signal(signal syscall.Signal) error {
 	return r.process.cmd.Process.Signal(signal)
 }
 
+// Kill ends the program, for a test that goes on with its store.
+func (r *DockerRegistry) Kill() { r.process.kill() }
+
 // Output is the end of what the registry has logged, for a failing test to show.
 func (r *DockerRegistry) Output() string { return r.process.output.String() }
 

@@ -6,6 +6,7 @@ package registrytest
 import (
 	"context"
 	"crypto/ed25519"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -105,6 +106,22 @@ func (r *Registry) Empty(t testing.TB) {
 	check(t, os.RemoveAll(filepath.Join(r.Dir, "docker")))
 }
 
+// Age makes everything in the store older by d, as if nothing had happened for so long.
+func (r *Registry) Age(t testing.TB, d time.Duration) {
+	t.Helper()
+	check(t, filepath.WalkDir(r.Dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		at := info.ModTime().Add(-d)
+		return os.Chtimes(path, at, at)
+	}))
+}
+
 func matches(pattern, name string) bool {
 	claims := registry.Claims{Access: []registry.Access{{Repository: pattern, Actions: []string{registry.ActionPull}}}}
 	return claims.Allows(name, registry.ActionPull)
@@ -114,7 +131,7 @@ func matches(pattern, name string) bool {
 func (r *Registry) Config() registry.Config {
 	return registry.Config{
 		URL: r.URL, Fingerprint: r.Fingerprint,
-		Token: r.Token("*", registry.ActionPull, registry.ActionPush, registry.ActionDelete),
+		Token: r.Token("*", registry.ActionPull, registry.ActionPush, registry.ActionDelete, registry.ActionList, registry.ActionCollect),
 	}
 }
 
