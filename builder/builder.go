@@ -28,6 +28,9 @@ const DefaultDeadline = time.Hour
 // DefaultMaxArtifact is the largest artifact in bytes when [Builder] names none.
 const DefaultMaxArtifact = 8 << 30
 
+// DefaultMinFree is how many bytes a build leaves free when [Builder] says nothing.
+const DefaultMinFree = 1 << 30
+
 // Builder makes builds. Name, Work and Registry are required. Make one, [Builder.Start] it,
 // and use it for one build at a time.
 type Builder struct {
@@ -50,6 +53,9 @@ type Builder struct {
 	Open        func(url string, sealed schema.Sealed) ([]byte, error)
 	MaxArtifact int64
 	MaxClone    int64
+	// MinFree is how many bytes stay free on the disks a build writes to; a build that takes
+	// more is ended. Zero is DefaultMinFree, or a twentieth of a small disk.
+	MinFree int64
 	// Limits bound image builds and compilers in containers.
 	Limits engine.Limits
 	// OnPhase is called as each phase begins. It is for tests that end a builder there.
@@ -121,6 +127,8 @@ func (b *Builder) Build(ctx context.Context, job schema.Job, progress func(schem
 	}
 	ctx, cancel := context.WithDeadlineCause(ctx, limit, errDeadline)
 	defer cancel()
+	ctx, stop := b.watchDisks(ctx)
+	defer stop()
 	err := r.guarded(ctx)
 	return r.finish(ctx, err)
 }

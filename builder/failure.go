@@ -33,6 +33,7 @@ const (
 	ReasonTooLarge         Reason = "ArtifactTooLarge"
 	ReasonPublish          Reason = "PublishFailed"
 	ReasonDeadline         Reason = "DeadlineExceeded"
+	ReasonDiskShort        Reason = "DiskShort"
 	ReasonCancelled        Reason = "Cancelled"
 	ReasonInternal         Reason = "InternalError"
 	ReasonTooManyAttempts  Reason = "TooManyAttempts"

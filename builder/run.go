@@ -262,9 +262,12 @@ func (r *run) finish(ctx context.Context, err error) schema.Result {
 }
 
 func (r *run) outcome(ctx context.Context, err error) (schema.Outcome, *schema.BuildError) {
+	var short *Failure
 	switch {
 	case ctx.Err() == nil:
 		return explain(err)
+	case errors.As(context.Cause(ctx), &short):
+		return explain(short)
 	case errors.Is(context.Cause(ctx), errDeadline):
 		return schema.OutcomeFailed, &schema.BuildError{
 			Reason: ReasonDeadline, Message: "deadline passed in phase " + string(r.phase), Remedy: "give the build more time, or its artifacts less to do",

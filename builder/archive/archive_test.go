@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand"
@@ -234,6 +235,11 @@ func TestPackRefusesWhatHostsWould(t *testing.T) {
 		"link circle":    {[]archive.Entry{link("a", "b"), link("b", "a")}, "never ends"},
 		"link empty":     {[]archive.Entry{link("a", "")}, "nothing"},
 		"through a link": {[]archive.Entry{link("a", "b"), file("a/x", "")}, "twice"},
+		"long component": {[]archive.Entry{file("a/"+strings.Repeat("x", 256), "")}, "255 bytes"},
+		"long path":      {[]archive.Entry{file(strings.Repeat("x/", 2048)+"x", "")}, "4096 bytes"},
+		"long target":    {[]archive.Entry{link("a", strings.Repeat("./", 2048)+"b")}, "4096 bytes"},
+		"long way":       {[]archive.Entry{link("a", strings.Repeat("b/", 600)+"c"), link(strings.Repeat("b/", 600)+"c", strings.Repeat("../", 600)+"d/"+strings.Repeat("e/", 500))}, "never ends"},
+		"many names":     {manyNames(), "64 MiB"},
 		"not UTF-8":      {[]archive.Entry{file("\xff", "")}, "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,6 +249,37 @@ func TestPackRefusesWhatHostsWould(t *testing.T) {
 	}
 	if err := archive.PackContext(io.Discard, []archive.Entry{file("Read", ""), file("read", "")}); err != nil {
 		t.Errorf("a context may have names that differ in case: %v", err)
+	}
+}
+
+// manyNames are names that together are more than an archive may have.
+func manyNames() []archive.Entry {
+	deep := strings.Repeat(strings.Repeat("x", 250)+"/", 15)
+	var all []archive.Entry
+	for i := range archive.MaxNames / len(deep) {
+		all = append(all, file(fmt.Sprint(deep, i), ""))
+	}
+	return all
+}
+
+// A way that is long and whose links all lead inside is no reason to refuse.
+func TestDeepTreesArePackedAndUnpacked(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("x/", 300)
+	entries := []archive.Entry{file(deep+"file", "down here"), link("link", deep+"file")}
+	for i := range 20 {
+		entries = append(entries, file(fmt.Sprint(deep, "n", i), ""))
+	}
+	var tar bytes.Buffer
+	if err := archive.Pack(&tar, entries); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	if err := archive.Unpack(&tar, dir, int64(tar.Len()), 0); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "link")); err != nil || string(text) != "down here" {
+		t.Errorf("through the link: %q %v", text, err)
 	}
 }
 

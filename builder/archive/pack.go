@@ -39,7 +39,7 @@ type Refused struct {
 	Why  string
 }
 
-func (r *Refused) Error() string { return fmt.Sprintf("%q: %s", r.Name, r.Why) }
+func (r *Refused) Error() string { return fmt.Sprintf("%.200q: %s", r.Name, r.Why) }
 
 func refuse(name, format string, args ...any) error {
 	return &Refused{Name: name, Why: fmt.Sprintf(format, args...)}

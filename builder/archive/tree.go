@@ -1,14 +1,46 @@
 package archive
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// maxLinks is how many links a resolution may pass through, as in the kernel.
-const maxLinks = 40
+// What one archive may hold at most. A few small git trees that name each other over and over
+// can stand for more names than there is memory.
+const (
+	MaxEntries = 1 << 20  // files, links and directories
+	MaxNames   = 64 << 20 // bytes of their names and of links' targets
+	MaxPath    = 4096     // bytes of one name
+	maxName    = 255      // bytes between two slashes
+)
+
+// A link's resolution passes through as many links as in the kernel, and through as many names
+// as anything but an attack has.
+const (
+	maxLinks = 40
+	maxSteps = 1024
+)
+
+// Budget counts entries against what an archive may hold.
+type Budget struct{ entries, bytes int }
+
+// Take counts one entry, and says what is too much of it, or "".
+func (b *Budget) Take(name, target string) string {
+	b.entries++
+	b.bytes += len(name) + len(target)
+	switch {
+	case len(name) > MaxPath || len(target) > MaxPath:
+		return fmt.Sprintf("has a path of more than %d bytes", MaxPath)
+	case b.entries > MaxEntries:
+		return fmt.Sprintf("is one of more than %d files and directories", MaxEntries)
+	case b.bytes > MaxNames:
+		return fmt.Sprintf("is one of more names than fit %d MiB", MaxNames>>20)
+	}
+	return ""
+}
 
 // tree is what an archive would make, kept by name to check each entry against the others.
 type tree struct {
@@ -16,6 +48,7 @@ type tree struct {
 	stated  map[string]bool   // named by an entry of its own, not only implied
 	folded  map[string]string // case-folded name to the name that took it
 	targets map[string]string
+	budget  Budget
 }
 
 func newTree() *tree {
@@ -35,15 +68,24 @@ func badName(name string) string {
 		return "is not valid UTF-8"
 	case slices.Contains(strings.Split(name, "/"), ".."):
 		return `contains ".."`
+	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxName }):
+		return fmt.Sprintf("has a component of more than %d bytes", maxName)
 	}
 	return ""
 }
 
 // add records a clean name. With caseless set, names that differ only in case are refused.
 func (t *tree) add(name string, kind Kind, target string, caseless bool) error {
+	if why := t.budget.Take(name, target); why != "" {
+		return refuse(name, "%s", why)
+	}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if k, ok := t.kinds[dir]; ok && k != Directory {
+		k, known := t.kinds[dir]
+		if known && k != Directory {
 			return refuse(name, "lies beneath %q, which is not a directory", dir)
+		}
+		if known { // and so are the directories it lies in
+			break
 		}
 		if err := t.note(dir, Directory, caseless); err != nil {
 			return err
@@ -96,28 +138,34 @@ func (t *tree) checkLinks() error {
 // resolve follows the link the way the kernel would and says what is wrong, or "". A
 // dangling link that stays inside is fine.
 func (t *tree) resolve(name string) string {
-	var at []string // where resolution stands, a directory
+	at := "" // where resolution stands, a directory
 	if dir := path.Dir(name); dir != "." {
-		at = strings.Split(dir, "/")
+		at = dir
 	}
 	todo := strings.Split(t.targets[name], "/")
-	for followed := 1; len(todo) > 0; {
+	for followed, steps := 1, 1; len(todo) > 0; steps++ {
+		if steps > maxSteps {
+			return "never ends"
+		}
 		part := todo[0]
 		todo = todo[1:]
 		switch part {
 		case "", ".":
 			continue
 		case "..":
-			if len(at) == 0 {
+			if at == "" {
 				return "leads outside"
 			}
-			at = at[:len(at)-1]
+			at = at[:max(strings.LastIndexByte(at, '/'), 0)]
 			continue
 		}
-		here := strings.Join(append(slices.Clone(at), part), "/")
+		here := part
+		if at != "" {
+			here = at + "/" + part
+		}
 		target, link := t.targets[here]
 		if !link {
-			at = append(at, part)
+			at = here
 			continue
 		}
 		if followed++; followed > maxLinks {

@@ -32,7 +32,7 @@ func Unpack(r io.Reader, dir string, limit int64, strip int) error {
 	if err := empty(root); err != nil {
 		return err
 	}
-	u := &unpacking{root: root, tree: newTree(), strip: strip, left: limit}
+	u := &unpacking{root: root, tree: newTree(), made: map[string]bool{}, strip: strip, left: limit}
 	bounded := &bounded{r: r, left: limit}
 	tr := tar.NewReader(bounded)
 	for {
@@ -81,6 +81,7 @@ func empty(root *os.Root) error {
 type unpacking struct {
 	root  *os.Root
 	tree  *tree
+	made  map[string]bool // directories
 	strip int
 	left  int64
 }
@@ -155,24 +156,23 @@ func (u *unpacking) stripped(name string, kind Kind) (string, error) {
 }
 
 func (u *unpacking) directory(name string) error {
-	if err := u.root.MkdirAll(name, 0o755); err != nil {
+	if name == "." || u.made[name] {
+		return nil
+	}
+	if err := u.directory(path.Dir(name)); err != nil {
 		return err
 	}
-	// The process's umask has no say in what an archive makes.
-	for dir := name; dir != "."; dir = path.Dir(dir) {
-		if err := u.root.Chmod(dir, 0o755); err != nil {
-			return err
-		}
+	if err := u.root.Mkdir(name, 0o755); err != nil {
+		return err
 	}
-	return nil
+	u.made[name] = true
+	// The process's umask has no say in what an archive makes.
+	return u.root.Chmod(name, 0o755)
 }
 
 // parent makes the directory a name lies in. All its parts are directories by then.
 func (u *unpacking) parent(name string) error {
-	if dir := path.Dir(name); dir != "." {
-		return u.directory(dir)
-	}
-	return nil
+	return u.directory(path.Dir(name))
 }
 
 func (u *unpacking) file(name string, kind Kind, size int64, r io.Reader) error {

@@ -14,14 +14,8 @@ import (
 	"github.com/mesh-control/mesh/builder/archive"
 )
 
-const (
-	// maxRead is the most a single file read whole, as module.json, may have.
-	maxRead = 16 << 20
-	// maxEntries and maxPath bound a listing: a few small trees that name each other over and
-	// over can stand for more files than there is memory.
-	maxEntries = 1 << 20
-	maxPath    = 4096
-)
+// maxRead is the most a single file read whole, as module.json, may have.
+const maxRead = 16 << 20
 
 // ErrNotFound is returned for a file that is not there.
 var ErrNotFound = errors.New("no such file")
@@ -141,6 +135,7 @@ func (c *Clone) Entries(dir string) ([]archive.Entry, error) {
 type listing struct {
 	clone   *Clone
 	base    string
+	budget  archive.Budget
 	entries []archive.Entry
 }
 
@@ -158,8 +153,8 @@ func (l *listing) list(dir place, name string) error {
 		if name != "" {
 			inner = name + "/" + entry.Name
 		}
-		if len(inner) > maxPath || len(l.entries) == maxEntries {
-			return fail(ReasonTooLarge, "", "%s has more than %d files, or paths of more than %d bytes", l.base, maxEntries, maxPath)
+		if why := l.budget.Take(inner, ""); why != "" {
+			return fail(ReasonTooLarge, "", "%.200q of %s %s", inner, l.base, why)
 		}
 		if err := l.add(dir.repository, inner, entry); err != nil {
 			return err
@@ -202,7 +197,7 @@ func (l *listing) add(r *repository, name string, entry object.TreeEntry) error 
 
 // target is where a link leads.
 func target(blob *object.Blob) (string, error) {
-	if blob.Size > maxPath {
+	if blob.Size > archive.MaxPath {
 		return "", errors.New("link target is longer than a path can be")
 	}
 	reader, err := blob.Reader()

@@ -81,6 +81,9 @@ func (e *Engine) Build(ctx context.Context, spec BuildSpec, log func(string)) er
 	for k, v := range spec.Args {
 		args[k] = &v
 	}
+	if spec.Limits.Processes > 0 {
+		defer e.limitSteps(ctx, spec.Limits.Processes, log)()
+	}
 	res, err := e.api.ImageBuild(ctx, spec.Context, client.ImageBuildOptions{
 		Tags: []string{spec.Tag}, Dockerfile: spec.Dockerfile, BuildArgs: args, NetworkMode: spec.Network,
 		Memory: spec.Limits.Memory, MemorySwap: spec.Limits.Memory, CPUPeriod: cpuPeriod(spec.Limits), CPUQuota: int64(spec.Limits.CPUs * period),

@@ -18,8 +18,8 @@ import (
 // removal is how long removing what a run made may take once its own context has ended.
 const removal = 5 * time.Second
 
-// RunSpec is a container that lives for one command; without one it runs the image's own. In holds tars by the directory they
-// are unpacked into before the start; Out, when set, is a path whose tar is handed to
+// RunSpec is a container that lives for one command; without one it runs the image's own. In
+// holds tars by the directory they are unpacked into before the start; Out, when set, is a path whose tar is handed to
 // Take after a successful end.
 type RunSpec struct {
 	Image     string
@@ -32,13 +32,6 @@ type RunSpec struct {
 	In        []Input
 	Out       string
 	Take      func(io.Reader) error
-}
-
-// Limits bound what a container or an image build uses. Zero is no limit.
-type Limits struct {
-	Memory    int64   // bytes; swap is not added to it
-	CPUs      float64 // processors
-	Processes int64   // of a container; image builds have no such limit
 }
 
 // Mount is a named volume at a place in a container.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,7 +61,12 @@ func (p process) run(ctx context.Context, log func(string)) error {
 	cmd.Stdout, cmd.Stderr = said, said
 	// The death signal is bound to the thread that starts the process.
 	runtime.LockOSThread()
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		// Where memory is short it goes before anything that was here already.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("1000"), 0)
+		err = cmd.Wait()
+	}
 	runtime.UnlockOSThread()
 	// What the command left running ends with it.
 	if cmd.Process != nil {
