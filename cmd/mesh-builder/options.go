@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -35,6 +36,7 @@ type options struct {
 	registries       map[string]string
 	insecure         []string
 	limits           engine.Limits
+	minFree          int64
 
 	byHand  bool
 	onPhase func(schema.Phase)
@@ -53,8 +55,10 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.goProxy, "go-proxy", "", "GOPROXY while dependencies are fetched")
 	f.StringToStringVar(&o.registries, "package-registry", nil, "language=where its packages are fetched from, as node=https://…; go has --go-proxy")
 	f.StringSliceVar(&o.insecure, "outside-insecure", nil, "outside registries spoken to without TLS, as 127.0.0.1:5001")
-	f.Int64Var(&o.limits.Memory, "memory", 0, "bytes an image build or a compiler in a container may use; 0 is no limit")
+	f.Int64Var(&o.limits.Memory, "memory", 0, "bytes of memory an image build or a compiler in a container may use; 0 is three quarters of the machine's, -1 no limit")
 	f.Float64Var(&o.limits.CPUs, "cpus", 0, "processors they may use; 0 is no limit")
+	f.Int64Var(&o.limits.Processes, "processes", 4096, "processes one step of them may have; 0 is no limit")
+	f.Int64Var(&o.minFree, "min-free", builder.DefaultMinFree, "bytes that stay free on the disks a build writes to")
 }
 
 // builder wires the parts in the order the data flows.
@@ -63,7 +67,7 @@ func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Build
 		return nil, err
 	}
 	b := &builder.Builder{
-		Name: o.name, Work: o.work, AllowLocal: o.byHand, Limits: o.limits, OnPhase: o.onPhase, Log: log,
+		Name: o.name, Work: o.work, AllowLocal: o.byHand, Limits: o.limits, MinFree: o.minFree, OnPhase: o.onPhase, Log: log,
 	}
 	if o.storeCredential != "" {
 		client, err := o.registry(log)
@@ -124,6 +128,7 @@ func (o *options) defaults() error {
 		o.work = dir
 		o.closers = append(o.closers, func() { _ = os.RemoveAll(dir) })
 	}
+	o.limits.Memory = o.memory()
 	if o.work == "" {
 		return &usageError{errors.New("--work is required")}
 	}
@@ -135,6 +140,15 @@ func (o *options) defaults() error {
 		return os.Setenv("SSL_CERT_FILE", o.caBundle)
 	}
 	return nil
+}
+
+// memory is the limit of a machine's memory: a build that takes all of it takes it from others.
+func (o *options) memory() int64 {
+	var machine syscall.Sysinfo_t
+	if o.limits.Memory != 0 || syscall.Sysinfo(&machine) != nil {
+		return max(o.limits.Memory, 0)
+	}
+	return int64(machine.Totalram) * int64(machine.Unit) / 4 * 3
 }
 
 func (o *options) registry(log *slog.Logger) (*registry.Client, error) {
