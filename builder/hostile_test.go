@@ -2,8 +2,6 @@ package builder_test
 
 import (
 	"fmt"
-	"iter"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -46,19 +44,6 @@ func (n *neighbour) unhurt(t *testing.T) {
 	}
 }
 
-// objects runs git on a repository with something to read, and gives what it printed.
-func objects(t *testing.T, repo *testenv.Repo, input string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("git", append([]string{"--git-dir", repo.Bare}, args...)...)
-	cmd.Stdin = strings.NewReader(input)
-	cmd.Env = append(cmd.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %v: %v: %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
 // multiply commits a module with a directory bomb, of ten times ten times ten … of one thing.
 func multiply(t *testing.T, repo *testenv.Repo, entry string) {
 	t.Helper()
@@ -72,21 +57,6 @@ func multiply(t *testing.T, repo *testenv.Repo, entry string) {
 	file := objects(t, repo, `{"name": "m", "artifacts": {"a": {"kind": "archive", "path": "bomb"}}}`, "hash-object", "-w", "--stdin")
 	root := objects(t, repo, "100644 blob "+file+"\tmodule.json\n"+entry+"\tbomb\n", "mktree")
 	objects(t, repo, "", "update-ref", "refs/heads/main", objects(t, repo, "a bomb", "commit-tree", root))
-}
-
-// commitFiles commits a module.json and the files of its archive, without a work tree.
-func commitFiles(t *testing.T, repo *testenv.Repo, module string, files iter.Seq2[string, string]) {
-	t.Helper()
-	var stream strings.Builder
-	write := func(name, text string) {
-		fmt.Fprintf(&stream, "M 100644 inline %s\ndata %d\n%s\n", name, len(text), text)
-	}
-	stream.WriteString("commit refs/heads/main\ncommitter a <a@example.org> 0 +0000\ndata 0\n")
-	write("module.json", module)
-	for name, text := range files {
-		write("a/"+name, text)
-	}
-	objects(t, repo, stream.String(), "fast-import", "--quiet")
 }
 
 const archiveOfAll = `{"name": "m", "artifacts": {"a": {"kind": "archive", "path": "a"}}}`

@@ -77,3 +77,22 @@ func TestS1_007_WhatIsNoRecipeSurvivesIntoTheManifest(t *testing.T) {
 		}
 	}
 }
+
+// goldenManifest is the digest of the manifest below under recipe 2. It changes with the recipe's
+// version and with nothing else.
+const goldenManifest = "sha256:4e30871384e4ffcf015eed15d1f7fe7f857a616842a8e15d69540d57a35fd022"
+
+func TestS1_091_ManifestHasTheGoldenDigest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "init", registrytest.Start(t))
+	const url = "https://git.example.org/golden.git"
+	repo := testenv.Git(t)
+	r.AllowLocal, r.CloneFrom = true, map[string]string{url: repo.Bare}
+	commitFiles(t, repo, `{"name": "golden", "artifacts": {"a": {"kind": "archive", "path": "a"}},
+  "resources": [{"id": "a", "type": "archive", "artifact": "a", "path": "/srv/golden"}]}`, func(yield func(name, text string) bool) {
+		yield("index.html", "<p>golden</p>\n")
+	})
+	if got := r.built(schema.Job{Repository: url}).Digest; got != goldenManifest {
+		t.Errorf("manifest %s, golden %s", got, goldenManifest)
+	}
+}
