@@ -67,8 +67,9 @@ func start(t *testing.T, stop, umask string, env []string, args ...string) *prog
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.kill)
 	lines := make(chan struct{})
+	t.Cleanup(func() { <-lines }) // which end with the program
+	t.Cleanup(p.kill)
 	go func() {
 		defer close(lines)
 		for s := bufio.NewScanner(out); s.Scan(); {
@@ -77,7 +78,6 @@ func start(t *testing.T, stop, umask string, env []string, args ...string) *prog
 			}
 		}
 	}()
-	t.Cleanup(func() { <-lines })
 	return p
 }
 
