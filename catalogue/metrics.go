@@ -11,6 +11,7 @@ type metrics struct {
 	repositories *prometheus.GaugeVec
 	parsed       prometheus.Counter
 	read         prometheus.Histogram
+	notices      *prometheus.CounterVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -25,9 +26,12 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "mesh_catalogue_read_seconds", Help: "Fetching, reading and recording one commit.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 4, 8),
 		}),
+		notices: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "mesh_catalogue_notices_total", Help: "Notices of forges, by what became of them.",
+		}, []string{"forge", "outcome"}),
 	}
 	if registry != nil {
-		registry.MustRegister(m.repositories, m.parsed, m.read)
+		registry.MustRegister(m.repositories, m.parsed, m.read, m.notices)
 	}
 	return m
 }

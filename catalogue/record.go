@@ -273,5 +273,8 @@ func (s *Service) prune(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prune changes: %w", err)
 	}
+	if _, err = s.pool.Exec(ctx, `DELETE FROM catalogue.hooks WHERE last_at < catalogue.mesh_now() - $1::interval`, noticesKept); err != nil {
+		return fmt.Errorf("prune counts of notices: %w", err)
+	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +33,8 @@ type Config struct {
 	// Key is what this process is trusted under; see [LoadKey]. Default: one made now, for
 	// as long as the process lives.
 	Key Key
-	// HooksURL is where forges reach this process's webhooks; "" when it takes none.
+	// HooksURL is where forges reach this process's [Service.Hooks], or [HooksPath] when only
+	// that is known; "" when it takes none.
 	HooksURL string
 	Registry prometheus.Registerer
 	Log      *slog.Logger
@@ -74,6 +77,7 @@ type Service struct {
 	// The slots of repositories whose last try went well, of those never tried, and of those
 	// whose last try failed: none of them waits for one of another kind.
 	healthy, fresh, failing lane
+	hooks                   *hookBook
 	leading                 atomic.Bool
 	connected               atomic.Bool
 }
@@ -101,6 +105,7 @@ func New(pool *store.Pool, config Config) (*Service, error) {
 	return &Service{
 		config: config, pool: pool, git: git, log: config.Log,
 		metrics: newMetrics(config.Registry),
+		hooks:   newHookBook(),
 		healthy: newLane(config.Asks, config.Fetches),
 		fresh:   newLane(max(config.Asks/4, 1), max(config.Fetches/2, 1)),
 		failing: newLane(max(config.Asks/4, 1), max(config.Fetches/2, 1)),
@@ -134,6 +139,9 @@ const (
 // again. It returns nil when ctx ended.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.git.Close()
+	var notices sync.WaitGroup
+	defer notices.Wait()
+	notices.Go(func() { s.keepHooks(ctx) })
 	pause := firstPause
 	for {
 		began := time.Now()
@@ -190,10 +198,14 @@ func (s *Service) lead(ctx context.Context) error {
 	crew := &crew{service: s, loops: &loops, members: map[int64]*member{}}
 	crew.watcher = newWatcher(s.log, crew.wakeWatched)
 	loops.Go(func() { crew.watcher.run(ctx) })
-	var spoke time.Time
+	var spoke, synced time.Time
 	for {
-		if err := errors.Join(crew.sync(ctx), s.reseal(ctx)); err != nil {
-			return err
+		// Whatever a lost notification would have told is found here at the latest.
+		if time.Since(synced) >= s.config.Poll {
+			if err := errors.Join(crew.sync(ctx), s.reseal(ctx)); err != nil {
+				return err
+			}
+			synced = time.Now()
 		}
 		if time.Since(spoke) >= s.config.Poll/2 {
 			if err := s.beat(ctx); err != nil {
@@ -201,23 +213,39 @@ func (s *Service) lead(ctx context.Context) error {
 			}
 			spoke = time.Now()
 		}
-		// Whatever a lost notification would have told is found here at the latest.
-		wait, stop := context.WithTimeout(ctx, s.config.Poll)
-		_, err := conn.WaitForNotification(wait)
-		expired := wait.Err() != nil
-		stop()
-		if err != nil && !expired {
-			return fmt.Errorf("listen: %w", err)
+		heard, err := hear(ctx, conn, s.config.Poll-time.Since(synced))
+		if err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if id, ok := strings.CutPrefix(heard, "refresh "); ok {
+			err = crew.refresh(ctx, id)
+		} else if heard != "" {
+			synced = time.Time{}
 		}
-		if expired {
-			if err := conn.Ping(ctx); err != nil {
-				return fmt.Errorf("listen: %w", err)
-			}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// hear waits for a notification, and gives its text, or "" when none came in time on a
+// connection that is well.
+func hear(ctx context.Context, conn *pgx.Conn, patience time.Duration) (string, error) {
+	wait, stop := context.WithTimeout(ctx, max(patience, 0))
+	defer stop()
+	heard, err := conn.WaitForNotification(wait)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil:
+		return heard.Payload, nil
+	case wait.Err() != nil:
+		err = conn.Ping(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	return "", nil
 }
 
 func closeConn(conn *pgx.Conn) {
@@ -279,6 +307,26 @@ func (c *crew) sync(ctx context.Context) error {
 			c.end(id)
 		}
 	}
+	return nil
+}
+
+// refresh looks again at the one repository with this id. What it finds that is not a wish for
+// a look is left to sync.
+func (c *crew) refresh(ctx context.Context, id string) error {
+	number, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return nil //nolint:nilerr // nobody of ours said it
+	}
+	r, err := c.service.loadRepository(ctx, number)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil || r.Removed || r.Suspended {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(ctx, r)
 	return nil
 }
 

@@ -60,6 +60,9 @@ func (g *glance) status(ctx context.Context, c *extension.Context) (api.Status, 
 	if status.Repositories, err = builds.Repositories(ctx, c.Store); err != nil {
 		return status, err
 	}
+	if status.Notices, err = builds.StrayNotices(ctx, c.Store); err != nil {
+		return status, err
+	}
 	if status.Modules, err = g.builds.Statuses(ctx, c.Store); err != nil {
 		return status, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mesh-control/mesh/catalogue"
@@ -45,17 +46,44 @@ func served(root string, log *slog.Logger) http.Handler {
 	return &gitserve.Handler{Root: root, Log: log}
 }
 
+// hooksConnections bounds what may be connected to the webhooks' address, which strangers reach.
+const hooksConnections = 256
+
+// listenHooks takes notices, which are answered with 503 until the database is open.
+func listenHooks(ctx context.Context, group *errgroup.Group, log *slog.Logger, address string, health *health) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for hooks: %w", err)
+	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		service := health.service.Load()
+		if service == nil {
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, "the catalogue has not opened its database yet; send it again", http.StatusServiceUnavailable)
+			return
+		}
+		service.Hooks().ServeHTTP(w, r)
+	})
+	serve(ctx, group, log, "hooks", netutil.LimitListener(listener, hooksConnections), &http.Server{
+		Handler: handler, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	})
+	return nil
+}
+
 // listen serves handler on address until ctx ends, then gives requests under way a moment.
 func listen(ctx context.Context, group *errgroup.Group, log *slog.Logger, what, address string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for %s: %w", what, err)
 	}
+	serve(ctx, group, log, what, listener, &http.Server{Handler: handler})
+	return nil
+}
+
+func serve(ctx context.Context, group *errgroup.Group, log *slog.Logger, what string, listener net.Listener, server *http.Server) {
 	log.Info("listening", "what", what, "address", listener.Addr().String())
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	server.ReadHeaderTimeout, server.IdleTimeout = 10*time.Second, 2*time.Minute
+	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", what, err)
@@ -71,5 +99,4 @@ func listen(ctx context.Context, group *errgroup.Group, log *slog.Logger, what, 
 		}
 		return nil
 	})
-	return nil
 }

@@ -4,8 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,6 +35,7 @@ func main() {
 
 type options struct {
 	credential, directory, metrics, serveRoot string
+	hooks, hooksURL                           string
 	serve                                     []string
 	poll                                      time.Duration
 	memory                                    int64
@@ -58,6 +61,8 @@ func command() *cobra.Command {
 	flags.Int64Var(&o.maximum, "max-bytes", 4<<30, "largest fetch accepted")
 	flags.StringArrayVar(&o.serve, "serve", nil, "address on which repositories are served to builders over HTTP, host:port; may be repeated")
 	flags.StringVar(&o.serveRoot, "serve-root", "", "directory whose repositories are served")
+	flags.StringVar(&o.hooks, "listen-hooks", "", "address on which the webhooks of forges are taken, host:port")
+	flags.StringVar(&o.hooksURL, "hooks-url", "", "URL under which forges reach --listen-hooks, as mesh repo hook shows it; its path is "+catalogue.HooksPath)
 	_ = cmd.MarkFlagRequired("database-credential")
 	cmd.MarkFlagsRequiredTogether("serve", "serve-root")
 	return cmd
@@ -69,8 +74,12 @@ func run(ctx context.Context, o options) error {
 	if o.poll < time.Second {
 		return fmt.Errorf("--poll %s: at least 1s", o.poll)
 	}
+	hooksURL, err := publicHooks(o)
+	if err != nil {
+		return err
+	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	url, err := databaseURL(o.credential)
+	database, err := databaseURL(o.credential)
 	if err != nil {
 		return err
 	}
@@ -89,18 +98,23 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	if o.hooks != "" {
+		if err := listenHooks(ctx, group, log, o.hooks, health); err != nil {
+			return err
+		}
+	}
 	key, err := catalogue.LoadKey(filepath.Join(o.directory, "key"))
 	if err != nil {
 		return err
 	}
 	group.Go(func() error {
-		pool, err := open(ctx, url, log)
+		pool, err := open(ctx, database, log)
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
 		service, err := catalogue.New(pool, catalogue.Config{
-			Poll: o.poll, Key: key, Registry: registry, Log: log,
+			Poll: o.poll, Key: key, HooksURL: hooksURL, Registry: registry, Log: log,
 			Source: source.Config{Dir: o.directory, MemoryBytes: o.memory, MaxBytes: o.maximum},
 		})
 		if err != nil {
@@ -115,11 +129,32 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
+// publicHooks is what is published of where forges send to.
+func publicHooks(o options) (string, error) {
+	if o.hooks == "" || o.hooksURL == "" {
+		if o.hooksURL != "" {
+			return "", errors.New("--hooks-url without --listen-hooks: nothing would take what is sent there")
+		}
+		if o.hooks != "" {
+			return catalogue.HooksPath, nil
+		}
+		return "", nil
+	}
+	u, err := url.Parse(o.hooksURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return "", errors.New("--hooks-url: not an http or https URL without a user")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = catalogue.HooksPath
+	}
+	return u.String(), nil
+}
+
 // open waits for the database and migrates it; a server that goes away meanwhile is waited
 // for again.
-func open(ctx context.Context, url string, log *slog.Logger) (*store.Pool, error) {
+func open(ctx context.Context, database string, log *slog.Logger) (*store.Pool, error) {
 	for {
-		pool, err := store.WaitOpen(ctx, url)
+		pool, err := store.WaitOpen(ctx, database)
 		if err != nil {
 			return nil, err
 		}

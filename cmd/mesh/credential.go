@@ -83,30 +83,37 @@ func (a *app) readCredential(url string, files credentialFiles) (schema.Reposito
 	if files.key == "" && files.token == "" {
 		return c, usage("name the file of the token or the key: --token-file F, or --ssh-key F --known-hosts F")
 	}
-	read := func(file string) (string, error) {
-		if file == "-" {
-			file = ""
-		}
-		value, err := a.secretValue(file)
-		return string(value), err
-	}
 	var err error
 	if files.key == "" {
-		c.Password, err = read(files.token)
-		c.Password = strings.TrimRight(c.Password, "\r\n")
+		c.Password, err = a.secretLine(files.token)
 		return c, err
 	}
-	if c.PrivateKey, err = read(files.key); err != nil {
+	key, err := a.secretFile(files.key)
+	if err != nil {
 		return c, err
 	}
+	c.PrivateKey = string(key)
 	if files.passphrase != "" {
-		if c.Password, err = read(files.passphrase); err != nil {
+		if c.Password, err = a.secretLine(files.passphrase); err != nil {
 			return c, err
 		}
-		c.Password = strings.TrimRight(c.Password, "\r\n")
 	}
 	c.HostKeys, err = pinnedHostKeys(files.knownHost, url)
 	return c, err
+}
+
+// secretFile reads a secret from a file; "-" is standard input.
+func (a *app) secretFile(file string) ([]byte, error) {
+	if file == "-" {
+		file = ""
+	}
+	return a.secretValue(file)
+}
+
+// secretLine reads a secret that is one line.
+func (a *app) secretLine(file string) (string, error) {
+	value, err := a.secretFile(file)
+	return strings.TrimRight(string(value), "\r\n"), err
 }
 
 // pinnedHostKeys are the keys a known_hosts file holds of the server at url, as lines of

@@ -41,6 +41,7 @@ func (a *app) printStatus(status api.Status) {
 	table(a.stdout, "no modules", []string{"MODULE", "STATE", "MANIFEST", "COMMIT", "NODES", "NOTE"}, rows)
 	fmt.Fprintln(a.stdout)
 	a.printRepositories(status.Repositories)
+	a.printNotices("\nnotices of no watched repository:", status.Notices)
 	fmt.Fprintln(a.stdout)
 	a.printBuilders(status.Builders)
 }

@@ -37,7 +37,10 @@ func (a *app) repoCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.show(out, func() { a.printRepositories(out.Repositories) })
+				return a.show(out, func() {
+					a.printRepositories(out.Repositories)
+					a.printNotices("\nof no watched repository:", out.Notices)
+				})
 			})
 		},
 	}
@@ -70,7 +73,7 @@ func (a *app) repoCommand() *cobra.Command {
 			})
 		},
 	}
-	command.AddCommand(add, list, show, remove, refresh, a.repoCredentialCommand(), a.repoSuspendCommand(true), a.repoSuspendCommand(false))
+	command.AddCommand(add, list, show, remove, refresh, a.repoCredentialCommand(), a.repoHookCommand(), a.repoSuspendCommand(true), a.repoSuspendCommand(false))
 	return command
 }
 
@@ -95,6 +98,10 @@ func (a *app) showRepository(cmd *cobra.Command, url string) error {
 			a.printRepositories([]api.Repository{repository})
 			if repository.Credential != nil {
 				fmt.Fprintf(a.stdout, "read with a %s given %s\n", repository.Credential.Kind, ago(repository.Credential.Given))
+			}
+			if hook := repository.Hook; hook != nil {
+				fmt.Fprintf(a.stdout, "has a webhook, made %s\n", ago(hook.Given))
+				a.printNotices("", hook.Notices)
 			}
 			if repository.Remedy != "" {
 				fmt.Fprintln(a.stderr, "hint: "+repository.Remedy)

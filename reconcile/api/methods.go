@@ -18,6 +18,8 @@ var (
 	RepositoryRefresh          = Call[RepositoryRef, None]{"repositories", "refresh", "mesh:repositories:refresh", Mutation}
 	RepositoryCredential       = Call[RepositoryCredentialIn, RepositoryCredentialOut]{"repositories", "credential", "mesh:repositories:credential", Mutation}
 	RepositoryCredentialRemove = Call[RepositoryRef, None]{"repositories", "removeCredential", "mesh:repositories:credential", Mutation}
+	RepositoryHook             = Call[RepositoryHookIn, RepositoryHookOut]{"repositories", "hook", "mesh:repositories:hook", Mutation}
+	RepositoryHookRemove       = Call[RepositoryRef, None]{"repositories", "removeHook", "mesh:repositories:hook", Mutation}
 	RepositorySuspend          = Call[RepositorySuspendIn, None]{"repositories", "suspend", "mesh:repositories:suspend", Mutation}
 
 	ModuleList    = Call[None, ModuleListOut]{"modules", "list", "mesh:modules:read", Query}
@@ -60,6 +62,7 @@ type Status struct {
 	Version      string         `json:"version"`
 	Catalogue    Catalogue      `json:"catalogue"`
 	Repositories []Repository   `json:"repositories"`
+	Notices      []NoticeCount  `json:"notices,omitempty"` // of no watched repository
 	Modules      []ModuleStatus `json:"modules"`
 	Nodes        []Node         `json:"nodes"`
 	Builders     []Builder      `json:"builders"`

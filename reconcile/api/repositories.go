@@ -41,6 +41,8 @@ type Repository struct {
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	// Credential is what a private repository is read with; nil when it has none.
 	Credential *RepositoryCredentialInfo `json:"credential,omitempty"`
+	// Hook is its webhook; nil when it has none.
+	Hook *RepositoryHookInfo `json:"hook,omitempty"`
 }
 
 // Kinds of credential.
@@ -71,9 +73,46 @@ type RepositoryCredentialInfo struct {
 	Builders []string  `json:"builders,omitempty"`
 }
 
-// RepositoryListOut lists repositories by URL.
+// RepositoryHookIn makes a repository's webhook. Secret is what its notices are proved by: 16 to
+// 256 printable characters, known to the caller and to the forge alone. It travels once, over
+// TLS, and is sealed before it is stored. Unless Rotate is set, a hook that is there stays.
+type RepositoryHookIn struct {
+	URL    string `json:"url"`
+	Secret string `json:"secret"`
+	Rotate bool   `json:"rotate,omitempty"`
+}
+
+// RepositoryHookOut says where a forge sends its notices: each catalogue's URL, or only its
+// path where none says under which URL it is reached. Empty while no catalogue takes any.
+type RepositoryHookOut struct {
+	URL       string   `json:"url"`
+	Addresses []string `json:"addresses"`
+}
+
+// RepositoryHookInfo describes a webhook, never its secret.
+type RepositoryHookInfo struct {
+	Given   time.Time     `json:"given"`
+	Notices []NoticeCount `json:"notices,omitempty"`
+}
+
+// NoticeCount counts the notices of forges by what became of them. Subject is what the sender of
+// an unmatched one calls its repository; "" elsewhere. Outcome is accepted, ignored (proved, and
+// no push), bad-signature, sealed-away (no running catalogue can open the secret), unsigned,
+// unmatched, malformed, too-large, too-slow or failed; Forge is github, gitlab, gitea or generic.
+type NoticeCount struct {
+	Subject string    `json:"subject,omitempty"`
+	Outcome string    `json:"outcome"`
+	Forge   string    `json:"forge"`
+	Count   int64     `json:"count"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+}
+
+// RepositoryListOut lists repositories by URL. Notices are those that were of none of them, the
+// latest first.
 type RepositoryListOut struct {
-	Repositories []Repository `json:"repositories"`
+	Repositories []Repository  `json:"repositories"`
+	Notices      []NoticeCount `json:"notices,omitempty"`
 }
 
 // The states of the catalogue.

@@ -80,7 +80,7 @@ func (b *Builds) Extension() extension.Extension {
 var actions = []string{
 	api.BuildRequest.Action, api.BuildList.Action, api.BuildCancel.Action, api.ModuleList.Action,
 	api.RepositoryAdd.Action, api.RepositoryList.Action, api.RepositoryRemove.Action, api.RepositoryRefresh.Action,
-	api.RepositorySuspend.Action, api.ModuleSuspend.Action, api.RepositoryCredential.Action,
+	api.RepositorySuspend.Action, api.ModuleSuspend.Action, api.RepositoryCredential.Action, api.RepositoryHook.Action,
 	api.BuilderIssue.Action, api.BuilderList.Action,
 }
 
@@ -112,8 +112,7 @@ func (b *Builds) methods() []extension.Method {
 			return addRepository(ctx, c.Tx, in)
 		}),
 		extension.Handle(api.RepositoryList, plain, func(ctx context.Context, c *mc, _ api.None) (api.RepositoryListOut, error) {
-			repositories, err := Repositories(ctx, c.Tx)
-			return api.RepositoryListOut{Repositories: repositories}, err
+			return listRepositories(ctx, c.Tx)
 		}),
 		extension.Handle(api.RepositoryRemove, plain, func(ctx context.Context, c *mc, in api.RepositoryRef) (api.None, error) {
 			return api.None{}, requestRepository(ctx, c.Tx, "request_remove_repository", in.URL)
@@ -129,6 +128,12 @@ func (b *Builds) methods() []extension.Method {
 		}),
 		extension.Handle(api.RepositoryCredentialRemove, plain, func(ctx context.Context, c *mc, in api.RepositoryRef) (api.None, error) {
 			return api.None{}, removeSecret(ctx, c.Tx, in.URL, pki.RepositoryCredential)
+		}),
+		extension.Handle(api.RepositoryHook, plain, func(ctx context.Context, c *mc, in api.RepositoryHookIn) (api.RepositoryHookOut, error) {
+			return setHook(ctx, c.Tx, in)
+		}),
+		extension.Handle(api.RepositoryHookRemove, plain, func(ctx context.Context, c *mc, in api.RepositoryRef) (api.None, error) {
+			return api.None{}, removeSecret(ctx, c.Tx, in.URL, pki.RepositoryHook)
 		}),
 		extension.Handle(api.ModuleSuspend, plain, func(ctx context.Context, c *mc, in api.ModuleSuspendIn) (api.None, error) {
 			return api.None{}, b.suspendModule(ctx, c.Tx, c.Caller.Name, in)

@@ -74,6 +74,16 @@ func requestRepository(ctx context.Context, tx pgx.Tx, function, url string, arg
 	return nil
 }
 
+func listRepositories(ctx context.Context, q inventory.Queryer) (api.RepositoryListOut, error) {
+	var out api.RepositoryListOut
+	var err error
+	if out.Repositories, err = Repositories(ctx, q); err != nil {
+		return out, err
+	}
+	out.Notices, err = StrayNotices(ctx, q)
+	return out, err
+}
+
 // Repositories lists what the catalogue watches, by URL.
 func Repositories(ctx context.Context, q inventory.Queryer) ([]api.Repository, error) {
 	ready, err := hasTable(ctx, q, sourcesTable)
@@ -110,7 +120,7 @@ FROM catalogue.repositories WHERE NOT removed AND ($1 = '' OR url = $1) ORDER BY
 	if out == nil {
 		out = []api.Repository{}
 	}
-	return out, readCredentials(ctx, q, out)
+	return out, errors.Join(readCredentials(ctx, q, out), readHooks(ctx, q, out))
 }
 
 // stateSuspended is shown of a repository in place of what it was in when it was suspended.
