@@ -30,6 +30,7 @@ type running struct {
 	pool     *store.Pool
 	registry *prometheus.Registry
 	key      catalogue.Key
+	service  *catalogue.Service
 	end      func() // the catalogue, before its test ends
 }
 
@@ -74,7 +75,7 @@ func startOn(t *testing.T, url string, change ...func(*catalogue.Config)) *runni
 		pool.Close()
 	})
 	t.Cleanup(end)
-	return &running{t: t, pool: pool, registry: registry, key: config.Key, end: end}
+	return &running{t: t, pool: pool, registry: registry, key: config.Key, service: service, end: end}
 }
 
 // testWriter writes into the test's log for as long as the test runs.

@@ -31,6 +31,15 @@
 // ones, so that a dozen hanging servers delay nobody. When the database goes, the leader
 // stops, reconnects and loads everything anew; nothing is remembered that is not recorded.
 //
-// Notifications and watches of directories only shorten the wait: each may be lost, and
-// polling finds what they missed.
+// Notifications, webhooks and watches of directories only shorten the wait: each may be lost,
+// and polling finds what they missed.
+//
+// # Webhooks
+//
+// [Service.Hooks] takes the notices of forges in any process, the leader or not. A notice is
+// matched by the addresses it names to the watched repositories, must be proved by the secret of
+// one of them (see package notice), and then asks the leader through the database to look.
+// It says nothing that is believed, so sending one again does no more than the first did, and
+// however many come, a repository is looked at once in [noticeGap]. What became of them is
+// counted in memory and stored once a second, when there is anything.
 package catalogue

@@ -161,21 +161,26 @@ func (r *running) give(url string, credential *git.Credential) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.seal(url, pki.RepositoryCredential, plaintext)
+}
+
+func (r *running) seal(url, purpose string, plaintext []byte) {
+	r.t.Helper()
 	var version int64
 	if err := r.pool.QueryRow(r.t.Context(), `SELECT catalogue.request_secret_version()`).Scan(&version); err != nil {
 		r.t.Fatal(err)
 	}
-	sealed, err := pki.SealRepository(r.key.Public, pki.RepositoryCredential, url, version, plaintext)
+	sealed, err := pki.SealRepository(r.key.Public, purpose, url, version, plaintext)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.exec(`SELECT catalogue.request_set_secret($1, 'credential', 'token', $2, $3)`, url, version, []schema.Sealed{sealed})
+	r.exec(`SELECT catalogue.request_set_secret($1, $2, 'kind', $3, $4)`, url, purpose, version, []schema.Sealed{sealed})
 }
 
 // absent looks for a text in every row the catalogue wrote.
 func (r *running) absent(text string) {
 	r.t.Helper()
-	for _, table := range []string{"repositories", "sources", "changes", "secrets", "sealed"} {
+	for _, table := range []string{"repositories", "sources", "changes", "secrets", "sealed", "hooks"} {
 		var n int
 		if err := r.pool.QueryRow(r.t.Context(), `SELECT count(*) FROM catalogue.`+table+` t WHERE t::text LIKE '%' || $1 || '%'`, text).Scan(&n); err != nil {
 			r.t.Fatal(err)

@@ -18,6 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/mesh-control/mesh/catalogue"
+	"github.com/mesh-control/mesh/catalogue/notice"
+	"github.com/mesh-control/mesh/catalogue/notice/noticetest"
 	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -175,6 +178,8 @@ func TestProgramSaysWhatItCannotUse(t *testing.T) {
 		"no such file":      {"--database-credential", file + "-none"},
 		"neither a postgre": {"--database-credential", file},
 		"serve-root":        {"--database-credential", file, "--serve", "127.0.0.1:0"},
+		"--listen-hooks":    {"--database-credential", file, "--hooks-url", "https://mesh.example"},
+		"--hooks-url":       {"--database-credential", file, "--listen-hooks", "127.0.0.1:0", "--hooks-url", "mesh.example/hooks"},
 	} {
 		cmd := exec.Command(os.Args[0], args...)
 		cmd.Env = append(os.Environ(), asProgram+"=1")
@@ -192,7 +197,15 @@ func TestProgramWaitsForItsDatabase(t *testing.T) {
 	if err := os.WriteFile(file, []byte("postgres://mesh:canary@127.0.0.1:1/mesh\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := startProgram(t, 1, "--database-credential", file, "--dir", t.TempDir(), "--listen-metrics", "127.0.0.1:0")
+	p := startProgram(t, 2, "--database-credential", file, "--dir", t.TempDir(), "--listen-metrics", "127.0.0.1:0", "--listen-hooks", "127.0.0.1:0")
+	response, err := http.DefaultClient.Do(noticetest.Generic("https://forge.example/x", notice.NewSecret()).Request("http://" + p.addresses["hooks"] + catalogue.HooksPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+		t.Errorf("a notice without a database: %s", response.Status)
+	}
 	if status, _ := get(t, p.addresses["metrics"]+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("ready without a database: %d", status)
 	}

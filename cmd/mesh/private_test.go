@@ -77,6 +77,13 @@ func (p *private) log() *slog.Logger {
 // catalogue runs a catalogue with the key in dir until the function given back is called.
 func (p *private) catalogue(dir string) (stop func()) {
 	p.t.Helper()
+	_, stop = p.catalogueWith(dir, func(*catalogue.Config) {})
+	return stop
+}
+
+// catalogueWith runs a catalogue that differs from the usual one.
+func (p *private) catalogueWith(dir string, change func(*catalogue.Config)) (service *catalogue.Service, stop func()) {
+	p.t.Helper()
 	key, err := catalogue.LoadKey(filepath.Join(dir, "key"))
 	if err != nil {
 		p.t.Fatal(err)
@@ -85,8 +92,9 @@ func (p *private) catalogue(dir string) (stop func()) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	service, err := catalogue.New(pool, catalogue.Config{Poll: time.Second, Key: key, Source: source.Config{Dir: filepath.Join(dir, "work")}, Log: p.log()})
-	if err != nil {
+	config := catalogue.Config{Poll: time.Second, Key: key, Source: source.Config{Dir: filepath.Join(dir, "work")}, Log: p.log()}
+	change(&config)
+	if service, err = catalogue.New(pool, config); err != nil {
 		p.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,7 +111,7 @@ func (p *private) catalogue(dir string) (stop func()) {
 		pool.Close()
 	})
 	p.t.Cleanup(stop)
-	return stop
+	return service, stop
 }
 
 // builder issues a builder for a node, which the host starts with what it was sealed.
