@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +25,7 @@ import (
 // after failures, or a wake-up.
 func (s *Service) follow(ctx context.Context, m *member, watcher *watcher) {
 	log := s.log.With("repository", m.id)
-	failures := 0
+	failures, spread := 0, true
 	for {
 		watcher.check(m.id)
 		err := s.look(ctx, m.id)
@@ -37,7 +40,12 @@ func (s *Service) follow(ctx context.Context, m *member, watcher *watcher) {
 			failures++
 			log.Warn("look at repository", "error", err, "failures", failures)
 		}
-		timer := time.NewTimer(s.pause(failures))
+		pause := s.pause(failures)
+		if spread && failures == 0 {
+			// All loops began at once: the first pause spreads them over the interval.
+			spread, pause = false, time.Duration((0.1+0.9*rand.Float64())*float64(s.config.Poll))
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -134,11 +142,11 @@ func (s *Service) read(ctx context.Context, base repository, auth *git.Credentia
 	if err != nil {
 		return err
 	}
-	readings, err := s.readings(bounded, base, snapshot)
+	found, err := s.compare(bounded, base, snapshot)
 	if err = errors.Join(err, snapshot.Close()); err != nil {
 		return err
 	}
-	told, err := s.record(ctx, base, snapshot.Head, snapshot.CommittedAt, readings)
+	told, err := s.record(ctx, base, snapshot.Head, snapshot.CommittedAt, found)
 	if err != nil {
 		return err
 	}
@@ -147,31 +155,47 @@ func (s *Service) read(ctx context.Context, base repository, auth *git.Credentia
 	return nil
 }
 
-func (s *Service) readings(ctx context.Context, base repository, snapshot *source.Snapshot) ([]reading, error) {
-	trees := map[string]string{}
-	if base.Reader == readingRules {
-		var err error
-		if trees, err = s.loadTrees(ctx, base.ID); err != nil {
-			return nil, err
-		}
-	}
-	files, err := snapshot.Walk(ctx, func(at, tree string) bool { return trees[storablePath(at)] == tree })
+// comparison is a commit held against what is recorded of its repository.
+type comparison struct {
+	readings []reading
+	places   []string // paths at which something differs: only their rows are loaded and written
+	modules  int      // there are then
+}
+
+// compare reads what changed. What is recorded rests on the commit of base, which is held when
+// the comparison is recorded.
+func (s *Service) compare(ctx context.Context, base repository, snapshot *source.Snapshot) (comparison, error) {
+	trees, err := s.loadTrees(ctx, base.ID)
 	if err != nil {
-		return nil, err
+		return comparison{}, err
 	}
-	readings := make([]reading, 0, len(files))
+	files, err := snapshot.Walk(ctx, func(at, tree string) bool {
+		return base.Reader == readingRules && trees[storablePath(at)] == tree
+	})
+	if err != nil {
+		return comparison{}, err
+	}
+	c := comparison{readings: make([]reading, 0, len(files)), modules: len(trees)}
 	for _, f := range files {
 		if f.Known {
-			readings = append(readings, reading{Path: storablePath(f.Path), Known: true})
+			c.readings = append(c.readings, reading{Path: storablePath(f.Path), Known: true})
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return c, err
 		}
 		s.metrics.parsed.Inc()
-		readings = append(readings, readFile(snapshot, f))
+		read := readFile(snapshot, f)
+		c.readings = append(c.readings, read)
+		c.places = append(c.places, read.Path)
+		if _, recorded := trees[read.Path]; !recorded {
+			c.modules++
+		}
 	}
-	return readings, nil
+	gone := lost(slices.Collect(maps.Keys(trees)), c.readings)
+	c.places = append(c.places, gone...)
+	c.modules -= len(gone)
+	return c, nil
 }
 
 // readFile is the verdict on one module.json. Whatever is wrong with it is its own: an

@@ -54,7 +54,7 @@ func (r *running) hook(url, secret string) {
 // send posts a delivery and gives the status and the words of the answer.
 func (h *hooks) send(d noticetest.Delivery) (int, string) {
 	h.t.Helper()
-	response, err := http.DefaultClient.Do(d.Request(h.url))
+	response, err := http.DefaultClient.Do(d.Request(h.t.Context(), h.url))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestLargeAndSlowNoticesAreBounded(t *testing.T) {
 		t.Errorf("5 MiB: %d", status)
 	}
 	// Without a length, it is only seen while it comes.
-	request := large(5 << 20).Request(h.url)
+	request := large(5<<20).Request(h.t.Context(), h.url)
 	request.ContentLength = -1
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -110,7 +112,7 @@ func lockRepository(ctx context.Context, tx pgx.Tx, base repository) error {
 
 // record writes what a commit holds: sources, conflicts, the repository's commit and the
 // wake-up, in one transaction. The commit never moves forward without them.
-func (s *Service) record(ctx context.Context, base repository, head git.Head, at time.Time, readings []reading) (report, error) {
+func (s *Service) record(ctx context.Context, base repository, head git.Head, at time.Time, found comparison) (report, error) {
 	var told report
 	err := s.pool.Tx(ctx, func(tx pgx.Tx) error {
 		if err := lockRepository(ctx, tx, base); err != nil {
@@ -121,13 +123,12 @@ func (s *Service) record(ctx context.Context, base repository, head git.Head, at
 			return err
 		}
 		c := commit{Repository: base.ID, URL: base.URL, Hash: head.Commit, CommittedAt: at, Now: now}
-		if told, err = applyPlan(ctx, tx, c, readings); err != nil {
+		if told, err = applyPlan(ctx, tx, c, found); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `UPDATE catalogue.repositories SET state = 'ok', message = '', head_ref = $2, commit = $3,
-committed_at = $4, reader = $5, last_checked = $6, last_success = $6,
-modules = (SELECT count(*) FROM catalogue.sources WHERE repository_id = $1 AND state <> 'removed') WHERE id = $1`,
-			base.ID, head.Ref, head.Commit, at, readingRules, now); err != nil {
+committed_at = $4, reader = $5, last_checked = $6, last_success = $6, modules = $7 WHERE id = $1`,
+			base.ID, head.Ref, head.Commit, at, readingRules, now, found.modules); err != nil {
 			return err
 		}
 		return wake(ctx, tx, "sources", base.URL, struct {
@@ -145,7 +146,12 @@ modules = (SELECT count(*) FROM catalogue.sources WHERE repository_id = $1 AND s
 
 // recordUnwatched marks the sources of a removed repository as removed, and nothing else.
 func (s *Service) recordUnwatched(ctx context.Context, base repository) error {
-	err := s.pool.Tx(ctx, func(tx pgx.Tx) error {
+	trees, err := s.loadTrees(ctx, base.ID)
+	if err != nil {
+		return err
+	}
+	all := comparison{places: slices.Collect(maps.Keys(trees))}
+	err = s.pool.Tx(ctx, func(tx pgx.Tx) error {
 		if err := lockRepository(ctx, tx, base); err != nil {
 			return err
 		}
@@ -153,7 +159,7 @@ func (s *Service) recordUnwatched(ctx context.Context, base repository) error {
 		if err != nil {
 			return err
 		}
-		told, err := applyPlan(ctx, tx, commit{Repository: base.ID, URL: base.URL, Now: now, Unwatched: true}, nil)
+		told, err := applyPlan(ctx, tx, commit{Repository: base.ID, URL: base.URL, Now: now, Unwatched: true}, all)
 		if err != nil {
 			return err
 		}
@@ -209,19 +215,23 @@ func databaseNow(ctx context.Context, tx pgx.Tx) (time.Time, error) {
 const sourceColumns = `s.id, s.module, s.holder, s.repository_id, r.url, s.path, s.commit, s.tree, s.blob, s.document, s.error, s.state,
   coalesce(s.committed_at, 'epoch'), s.seen_at`
 
-// loadSources is what [plan] asks for: the repository's rows and those that share a name.
-func loadSources(ctx context.Context, tx pgx.Tx, id int64, readings []reading) ([]*row, error) {
-	names := make([]string, 0, len(readings))
-	for _, r := range readings {
+// loadSources is what [plan] asks for. It is as much as the commit changed, however many modules
+// the repository has.
+func loadSources(ctx context.Context, tx pgx.Tx, id int64, found comparison) ([]*row, error) {
+	names := []string{}
+	for _, r := range found.readings {
 		if r.Module != "" {
 			names = append(names, r.Module)
 		}
 	}
-	rows, err := tx.Query(ctx, `SELECT `+sourceColumns+` FROM catalogue.sources s JOIN catalogue.repositories r ON r.id = s.repository_id
-WHERE s.repository_id = $1
-   OR s.module = ANY ($2)
-   OR s.module IN (SELECT module FROM catalogue.sources WHERE repository_id = $1 AND holder)
-ORDER BY s.id`, id, names)
+	rows, err := tx.Query(ctx, `
+WITH places AS (SELECT id, module FROM catalogue.sources WHERE repository_id = $1 AND path = ANY ($2) AND state <> 'removed'),
+wanted AS (
+  SELECT id FROM places
+  UNION SELECT id FROM catalogue.sources WHERE module = ANY ($3)
+  UNION SELECT namesake.id FROM places p JOIN catalogue.sources namesake ON namesake.module = p.module AND p.module <> '')
+SELECT `+sourceColumns+` FROM wanted JOIN catalogue.sources s USING (id) JOIN catalogue.repositories r ON r.id = s.repository_id
+ORDER BY s.id`, id, found.places, names)
 	if err != nil {
 		return nil, err
 	}
@@ -235,12 +245,12 @@ ORDER BY s.id`, id, names)
 
 // applyPlan plans and writes. Rows written again are deleted first and keep their id, so that
 // no order of updates can meet the unique indexes half way (two paths may swap names).
-func applyPlan(ctx context.Context, tx pgx.Tx, c commit, readings []reading) (report, error) {
-	rows, err := loadSources(ctx, tx, c.Repository, readings)
+func applyPlan(ctx context.Context, tx pgx.Tx, c commit, found comparison) (report, error) {
+	rows, err := loadSources(ctx, tx, c.Repository, found)
 	if err != nil {
 		return report{}, err
 	}
-	decided := plan(c, rows, readings)
+	decided := plan(c, rows, found.readings)
 	ids := decided.Delete
 	for _, r := range decided.Write {
 		if r.ID != 0 {

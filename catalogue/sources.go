@@ -79,9 +79,10 @@ type planner struct {
 	report report
 }
 
-// plan decides what the readings of a commit make of the sources. rows are all of the
-// repository's, and those of other repositories whose name one of the readings or of the
-// repository's rows bears. It is pure; rows are its own to change.
+// plan decides what the readings of a commit make of the sources. readings are all of the
+// commit's, known ones too. rows are the repository's at every path where something differs,
+// and all, of any repository, whose name one of those or of the readings bears. It is pure;
+// rows are its own to change.
 func plan(c commit, rows []*row, readings []reading) outcome {
 	p := &planner{commit: c, rows: map[*row]bool{}, names: map[string]bool{}}
 	at := map[string]*row{}
@@ -91,19 +92,13 @@ func plan(c commit, rows []*row, readings []reading) outcome {
 			at[r.Path] = r
 		}
 	}
-	found, unchanged := map[string]bool{}, map[string]bool{}
 	for _, reading := range readings {
-		found[reading.Path] = true
-		if reading.Known {
-			unchanged[reading.Path] = true
-			continue
+		if !reading.Known {
+			p.read(at[reading.Path], reading)
 		}
-		p.read(at[reading.Path], reading)
 	}
-	for _, place := range sortedKeys(at) {
-		if !found[place] && !beneath(place, unchanged) {
-			p.lose(at[place])
-		}
+	for _, place := range lost(sortedKeys(at), readings) {
+		p.lose(at[place])
 	}
 	byName := map[string][]*row{}
 	for r := range p.rows {
@@ -115,6 +110,19 @@ func plan(c commit, rows []*row, readings []reading) outcome {
 		p.settle(name, byName[name])
 	}
 	return p.outcome()
+}
+
+// lost are those of the recorded places at which the readings have found no file: it is there
+// neither by itself nor beneath a directory that is as it was.
+func lost(places []string, readings []reading) []string {
+	found, unchanged := map[string]bool{}, map[string]bool{}
+	for _, r := range readings {
+		found[r.Path] = true
+		if r.Known {
+			unchanged[r.Path] = true
+		}
+	}
+	return slices.DeleteFunc(places, func(place string) bool { return found[place] || beneath(place, unchanged) })
 }
 
 // beneath says whether place lies in one of the directories.

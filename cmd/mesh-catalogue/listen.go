@@ -64,9 +64,9 @@ func listenHooks(ctx context.Context, group *errgroup.Group, log *slog.Logger, a
 		}
 		service.Hooks().ServeHTTP(w, r)
 	})
-	serve(ctx, group, log, "hooks", netutil.LimitListener(listener, hooksConnections), &http.Server{
-		Handler: handler, WriteTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-	})
+	server := newServer(log, handler)
+	server.WriteTimeout, server.MaxHeaderBytes = 30*time.Second, 16<<10
+	serve(ctx, group, log, "hooks", netutil.LimitListener(listener, hooksConnections), server)
 	return nil
 }
 
@@ -76,14 +76,19 @@ func listen(ctx context.Context, group *errgroup.Group, log *slog.Logger, what, 
 	if err != nil {
 		return fmt.Errorf("listen for %s: %w", what, err)
 	}
-	serve(ctx, group, log, what, listener, &http.Server{Handler: handler})
+	serve(ctx, group, log, what, listener, newServer(log, handler))
 	return nil
+}
+
+func newServer(log *slog.Logger, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
 }
 
 func serve(ctx context.Context, group *errgroup.Group, log *slog.Logger, what string, listener net.Listener, server *http.Server) {
 	log.Info("listening", "what", what, "address", listener.Addr().String())
-	server.ReadHeaderTimeout, server.IdleTimeout = 10*time.Second, 2*time.Minute
-	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", what, err)

@@ -198,7 +198,7 @@ func TestProgramWaitsForItsDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startProgram(t, 2, "--database-credential", file, "--dir", t.TempDir(), "--listen-metrics", "127.0.0.1:0", "--listen-hooks", "127.0.0.1:0")
-	response, err := http.DefaultClient.Do(noticetest.Generic("https://forge.example/x", notice.NewSecret()).Request("http://" + p.addresses["hooks"] + catalogue.HooksPath))
+	response, err := http.DefaultClient.Do(noticetest.Generic("https://forge.example/x", notice.NewSecret()).Request(t.Context(), "http://"+p.addresses["hooks"]+catalogue.HooksPath))
 	if err != nil {
 		t.Fatal(err)
 	}

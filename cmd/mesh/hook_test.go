@@ -18,7 +18,7 @@ import (
 func (p *private) send(address string, want int, d noticetest.Delivery) {
 	p.t.Helper()
 	reconciletest.Until(p.t, "a notice is answered with "+http.StatusText(want), func() bool {
-		response, err := http.DefaultClient.Do(d.Request(address))
+		response, err := http.DefaultClient.Do(d.Request(p.t.Context(), address))
 		if err != nil {
 			p.t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package noticetest
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"embed"
@@ -13,6 +14,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -34,8 +36,8 @@ type Delivery struct {
 }
 
 // Request posts the delivery to an address.
-func (d Delivery) Request(address string) *http.Request {
-	request, err := http.NewRequest(http.MethodPost, address, bytes.NewReader(d.Body))
+func (d Delivery) Request(ctx context.Context, address string) *http.Request {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(d.Body))
 	if err != nil {
 		panic(err)
 	}
@@ -150,8 +152,8 @@ func form(d Delivery) Delivery {
 
 func delivery(contentType string, body []byte, header ...string) Delivery {
 	d := Delivery{Header: http.Header{"Content-Type": {contentType}}, Body: body}
-	for i := 0; i < len(header); i += 2 {
-		d.Header.Set(header[i], header[i+1])
+	for pair := range slices.Chunk(header, 2) {
+		d.Header.Set(pair[0], pair[1])
 	}
 	return d
 }
