@@ -2,6 +2,7 @@ package builder
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,7 +51,9 @@ type Builder struct {
 	CloneFrom map[string]string
 	// Open opens the credential of the repository at url, sealed to this builder; nil refuses
 	// jobs with one.
-	Open        func(url string, sealed schema.Sealed) ([]byte, error)
+	Open func(url string, sealed schema.Sealed) ([]byte, error)
+	// SigningKey gives the key that provenance is signed with; nil publishes without.
+	SigningKey  func() (ed25519.PrivateKey, error)
 	MaxArtifact int64
 	MaxClone    int64
 	// MinFree is how many bytes stay free on the disks a build writes to; a build that takes

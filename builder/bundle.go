@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/mesh-control/mesh/builder/toolchain"
+	"github.com/mesh-control/mesh/internal/provenance"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -32,6 +33,12 @@ func (r *run) bundle(ctx context.Context, s step) (*staged, error) {
 	}
 	made.built.Platforms = []string{platform}
 	made.built.Language, made.built.Toolchain = s.language, r.versions[s.language]
+	if product.Image != "" {
+		made.used = append(made.used, provenance.Image(product.Image, product.ImageDigest))
+	}
+	if made.sbom, err = r.sbom(s, source, product, made.built); err != nil {
+		return nil, err
+	}
 	if s.asImage {
 		err = r.bundleImage(ctx, s, product, made)
 	}

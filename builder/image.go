@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/mesh-control/mesh/builder/archive"
 	"github.com/mesh-control/mesh/builder/clone"
 	"github.com/mesh-control/mesh/builder/engine"
+	"github.com/mesh-control/mesh/internal/provenance"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -40,7 +43,7 @@ func (r *run) image(ctx context.Context, s step) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	bases, keep, err := r.bases(ctx, s, file)
+	bases, from, err := r.bases(ctx, s, file)
 	defer r.forget(ctx, bases)
 	if err != nil {
 		return nil, err
@@ -51,13 +54,23 @@ func (r *run) image(ctx context.Context, s step) (*staged, error) {
 	if err := r.engineBuild(ctx, s, file.rewrite(bases, r.builder.Engine.Label()), tag); err != nil {
 		return nil, err
 	}
-	return r.takeImage(ctx, s, tag, keep)
+	var keep []string
+	var used []provenance.Resource
+	for _, reference := range slices.Sorted(maps.Keys(from)) {
+		keep = append(keep, from[reference].DiffIDs...)
+		used = append(used, provenance.Image(reference, from[reference].Digest))
+	}
+	made, err := r.takeImage(ctx, s, tag, keep)
+	if err == nil {
+		made.used = used
+	}
+	return made, err
 }
 
 // bases brings the images from outside to the engine. It gives the name of each there, and
-// the digests of their layers.
-func (r *run) bases(ctx context.Context, s step, file *dockerfile) (names map[string]string, layers []string, err error) {
-	names = map[string]string{}
+// what each was.
+func (r *run) bases(ctx context.Context, s step, file *dockerfile) (names map[string]string, from map[string]registry.Saved, err error) {
+	names, from = map[string]string{}, map[string]registry.Saved{}
 	for _, reference := range file.references() {
 		if r.builder.Registry == nil {
 			return names, nil, refused(ReasonUpstream, "start the builder with --store-credential", "FROM %s needs the mesh's registry", reference)
@@ -68,12 +81,12 @@ func (r *run) bases(ctx context.Context, s step, file *dockerfile) (names map[st
 		if err != nil {
 			return names, nil, err
 		}
-		var diffIDs []string
+		var image registry.Saved
 		pr, pw := io.Pipe()
 		saved := make(chan error, 1)
 		go func() {
 			var err error
-			diffIDs, err = r.builder.Registry.SaveImage(ctx, reference, platform, tag, scratch, pw)
+			image, err = r.builder.Registry.SaveImage(ctx, reference, platform, tag, scratch, pw)
 			pw.CloseWithError(err)
 			saved <- err
 		}()
@@ -85,10 +98,9 @@ func (r *run) bases(ctx context.Context, s step, file *dockerfile) (names map[st
 		if loadErr != nil {
 			return names, nil, failed(ReasonImage, "", "FROM %s: %w", reference, loadErr)
 		}
-		names[reference] = tag
-		layers = append(layers, diffIDs...)
+		names[reference], from[reference] = tag, image
 	}
-	return names, layers, nil
+	return names, from, nil
 }
 
 // tidying bounds what is done in the engine after a build's own end.

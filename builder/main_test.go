@@ -2,6 +2,7 @@ package builder_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
 	"os"
@@ -19,6 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
+
+// signingKey is that of every rig.
+var signingKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
 // rig is a builder with its surroundings.
 type rig struct {
@@ -56,7 +60,7 @@ func newRig(t testing.TB, name string, reg *registrytest.Registry) *rig {
 	client := reg.Client(t)
 	r := &rig{t: t, registry: reg, client: client, Builder: &builder.Builder{
 		Name: name, Work: t.TempDir(), Registry: client,
-		Toolchains: hostToolchains(t),
+		Toolchains: hostToolchains(t), SigningKey: func() (ed25519.PrivateKey, error) { return signingKey, nil },
 	}}
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func (r *run) publish(ctx context.Context) error {
 			})
 		}
 	}
-	digest, err := r.builder.Registry.PublishManifest(ctx, *r.result.Manifest, layers)
+	digest, err := r.builder.Registry.PublishManifest(ctx, *r.result.Manifest, layers, r.attest)
 	if err != nil {
 		return failed(ReasonPublish, "build again when the registry answers", "%w", err)
 	}

@@ -251,7 +251,7 @@ func (r *run) stay() {
 // finish completes the result.
 func (r *run) finish(ctx context.Context, err error) schema.Result {
 	if err != nil {
-		r.result.Digest, r.result.Manifest = "", nil
+		r.result.Digest, r.result.Manifest, r.result.Provenance = "", nil, ""
 		r.result.Outcome, r.result.Error = r.outcome(ctx, err)
 		r.result.Error.Message = r.journal.redact(r.result.Error.Message)
 		r.say("", "%s: %s: %s", r.result.Outcome, r.result.Error.Reason, r.result.Error.Message)

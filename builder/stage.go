@@ -13,6 +13,7 @@ import (
 	"runtime"
 
 	"github.com/mesh-control/mesh/builder/archive"
+	"github.com/mesh-control/mesh/internal/provenance"
 	"github.com/mesh-control/mesh/registry"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -20,9 +21,11 @@ import (
 // staged is an artifact that is made and not yet published.
 type staged struct {
 	built    schema.Built
-	blob     string // file of an archive or bundle
-	layout   string // OCI layout of an image, or of the image a bundle became
-	upstream string // reference by digest, of what is to be mirrored
+	blob     string                // file of an archive or bundle
+	layout   string                // OCI layout of an image, or of the image a bundle became
+	upstream string                // reference by digest, of what is to be mirrored
+	used     []provenance.Resource // images it was made with and on
+	sbom     []byte                // list of what a bundle was made of
 }
 
 // platform is what this builder compiles for.

@@ -64,6 +64,7 @@ type base struct {
 	manifest *v1.Manifest
 	config   v1.ConfigFile
 	raw      []byte // config as it is
+	digest   string // of the image, or of the index it was chosen from
 }
 
 // baseImage finds an image and its variant for a platform: carried, outside, or, under
@@ -89,6 +90,7 @@ func (c *Client) baseImage(ctx context.Context, reference string, platform v1.Pl
 }
 
 func (c *Client) baseOf(ctx context.Context, from source, root document, platform v1.Platform) (*base, error) {
+	digest := root.digest()
 	if types.MediaType(root.mediaType).IsIndex() {
 		index, err := v1.ParseIndexManifest(bytes.NewReader(root.data))
 		if err != nil {
@@ -115,7 +117,7 @@ func (c *Client) baseOf(ctx context.Context, from source, root document, platfor
 	if err != nil {
 		return nil, err
 	}
-	b := &base{source: from, manifest: manifest}
+	b := &base{source: from, manifest: manifest, digest: digest}
 	err = c.retry(ctx, func() error {
 		body, err := from.blob(ctx, manifest.Config.Digest.String(), manifest.Config.Size)
 		if err != nil {

@@ -37,7 +37,8 @@ type Content struct {
 }
 
 // ReferrersTag is the tag under which a registry without a referrers API is told what is
-// attached to a digest (distribution-spec 1.1, "Referrers Tag Schema").
+// attached to a digest (distribution-spec 1.1, "Referrers Tag Schema"). No release of the
+// distribution project's registry has the API.
 func ReferrersTag(digest string) string { return strings.Replace(digest, ":", "-", 1) }
 
 // Tag is a tag of a repository.

@@ -20,6 +20,28 @@ type publication struct {
 	built   built
 	artwork func(context.Context, *registry.Client) error // what goes before the manifest
 	outside http.RoundTripper                             // where it is mirrored from
+	signed  bool                                          // with two attachments
+}
+
+// attachments stand for what a builder says of a module.
+var attachments = []registry.Attachment{
+	{ArtifactType: "application/vnd.example.list+json", Files: []registry.AttachedFile{{Name: "site", MediaType: "application/json", Data: []byte(`["a"]`)}}},
+	{
+		ArtifactType: "application/vnd.example.word+json", Annotations: map[string]string{"of": "one"},
+		Files: []registry.AttachedFile{{Name: "word", MediaType: "application/json", Data: []byte(`"b"`)}},
+	},
+}
+
+// attach attaches them with a client.
+func attach(client *registry.Client) func(context.Context, registry.Subject) error {
+	return func(ctx context.Context, to registry.Subject) error {
+		for _, a := range attachments {
+			if _, err := client.Attach(ctx, to, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 func (p publication) run(ctx context.Context, client *registry.Client) (string, error) {
@@ -28,7 +50,10 @@ func (p publication) run(ctx context.Context, client *registry.Client) (string, 
 			return "", err
 		}
 	}
-	return client.PublishManifest(ctx, p.built.manifest, p.built.layers)
+	if !p.signed {
+		return client.PublishManifest(ctx, p.built.manifest, p.built.layers, nil)
+	}
+	return client.PublishManifest(ctx, p.built.manifest, p.built.layers, attach(client))
 }
 
 // only leaves one artifact in the manifest.
@@ -41,6 +66,7 @@ func (b built) only(name string) built {
 // publications are all kinds of artifact, each published in its way.
 var publications = map[string]func(t *testing.T) publication{
 	"archive": func(t *testing.T) publication { return publication{built: newBuilt(t).only("site")} },
+	"signed":  func(t *testing.T) publication { return publication{built: newBuilt(t).only("site"), signed: true} },
 	"bundle":  bundlePublication,
 	"image": func(t *testing.T) publication {
 		b := newBuilt(t)

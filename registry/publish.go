@@ -29,18 +29,21 @@ func ImageRepository(module, artifact string) string { return "modules/" + modul
 
 // ociManifest is an OCI image manifest (image-spec 1.1) used as an artifact.
 type ociManifest struct {
-	SchemaVersion int             `json:"schemaVersion"`
-	MediaType     string          `json:"mediaType"`
-	ArtifactType  string          `json:"artifactType"`
-	Config        ociDescriptor   `json:"config"`
-	Layers        []ociDescriptor `json:"layers"`
+	SchemaVersion int               `json:"schemaVersion"`
+	MediaType     string            `json:"mediaType"`
+	ArtifactType  string            `json:"artifactType"`
+	Config        ociDescriptor     `json:"config"`
+	Layers        []ociDescriptor   `json:"layers"`
+	Subject       *ociDescriptor    `json:"subject,omitempty"`
+	Annotations   map[string]string `json:"annotations,omitempty"`
 }
 
 type ociDescriptor struct {
-	MediaType   string            `json:"mediaType"`
-	Digest      string            `json:"digest"`
-	Size        int64             `json:"size"`
-	Annotations map[string]string `json:"annotations,omitempty"`
+	MediaType    string            `json:"mediaType"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"`
+	ArtifactType string            `json:"artifactType,omitempty"` // in an index
+	Annotations  map[string]string `json:"annotations,omitempty"`
 }
 
 // The layer of an artifact that has none (image-spec, "Guidance for an Empty Descriptor").
@@ -49,18 +52,23 @@ const (
 	emptyBody = "{}"
 )
 
+var emptyDescriptor = ociDescriptor{MediaType: emptyType, Digest: digestOf([]byte(emptyBody)), Size: int64(len(emptyBody))}
+
 // PublishManifest publishes a built module and gives its digest. Blobs go first; then every
 // image the manifest names must resolve; the manifest goes last and is read back. The digest
 // is a function of manifest and layers alone.
-func (c *Client) PublishManifest(ctx context.Context, manifest schema.Manifest, layers []Layer) (string, error) {
-	digest, err := c.publish(ctx, manifest, layers)
+//
+// Attach, which may be nil, is called just before the manifest is pushed, and its error is the
+// publication's: a manifest that resolves has what was attached to it.
+func (c *Client) PublishManifest(ctx context.Context, manifest schema.Manifest, layers []Layer, attach func(context.Context, Subject) error) (string, error) {
+	digest, err := c.publish(ctx, manifest, layers, attach)
 	if err != nil {
 		return "", fmt.Errorf("publish module %s: %w", manifest.Module, err)
 	}
 	return digest, nil
 }
 
-func (c *Client) publish(ctx context.Context, manifest schema.Manifest, layers []Layer) (string, error) {
+func (c *Client) publish(ctx context.Context, manifest schema.Manifest, layers []Layer, attach func(context.Context, Subject) error) (string, error) {
 	repository := ManifestRepository(manifest.Module)
 	if !repositoryName.MatchString(repository) || manifest.Module == "" {
 		return "", permanent{fmt.Errorf("%q is not a module name", manifest.Module)}
@@ -85,8 +93,12 @@ func (c *Client) publish(ctx context.Context, manifest schema.Manifest, layers [
 		return "", err
 	}
 	for _, text := range [][]byte{config, []byte(emptyBody)} {
-		open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
-		if err := c.PushBlob(ctx, repository, digestOf(text), int64(len(text)), open); err != nil {
+		if err := c.pushText(ctx, repository, text); err != nil {
+			return "", err
+		}
+	}
+	if attach != nil {
+		if err := attach(ctx, Subject{Repository: repository, Digest: d.digest(), Size: int64(len(d.data))}); err != nil {
 			return "", err
 		}
 	}
@@ -144,11 +156,11 @@ func artifact(config []byte, layers []Layer) (document, error) {
 	for _, layer := range sorted {
 		m.Layers = append(m.Layers, ociDescriptor{
 			MediaType: layer.MediaType, Digest: layer.Digest, Size: layer.Size,
-			Annotations: map[string]string{"org.opencontainers.image.title": layer.Artifact},
+			Annotations: map[string]string{fileTitle: layer.Artifact},
 		})
 	}
 	if len(m.Layers) == 0 {
-		m.Layers = []ociDescriptor{{MediaType: emptyType, Digest: digestOf([]byte(emptyBody)), Size: int64(len(emptyBody))}}
+		m.Layers = []ociDescriptor{emptyDescriptor}
 	}
 	data, err := schema.Canonical(m)
 	return document{mediaType: mediaTypeImage, data: data}, err

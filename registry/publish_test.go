@@ -69,7 +69,7 @@ func (b built) publish(ctx context.Context, client *registry.Client) (string, er
 	if _, err := client.PushImage(ctx, registry.ImageRepository("web", "server"), b.image); err != nil {
 		return "", err
 	}
-	return client.PublishManifest(ctx, b.manifest, b.layers)
+	return client.PublishManifest(ctx, b.manifest, b.layers, nil)
 }
 
 func TestManifestIsPublishedAndReadBack(t *testing.T) {
@@ -105,17 +105,17 @@ func TestPublicationIsRefusedWhenTheManifestNamesWhatIsNotThere(t *testing.T) {
 	registrytest.Each(t, func(t *testing.T, store *registrytest.Registry) {
 		client := store.Client(t)
 		b := newBuilt(t)
-		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers); !registry.NotFound(err) {
+		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers, nil); !registry.NotFound(err) {
 			t.Errorf("without its image: %v", err)
 		}
 		if _, err := client.PushImage(t.Context(), "modules/web/server", b.image); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers[:1]); err == nil || !strings.Contains(err.Error(), `artifact "program" has no layer`) {
+		if _, err := client.PublishManifest(t.Context(), b.manifest, b.layers[:1], nil); err == nil || !strings.Contains(err.Error(), `artifact "program" has no layer`) {
 			t.Errorf("without a layer: %v", err)
 		}
 		wrong := append([]registry.Layer{layer("site", "something else")}, b.layers[1:]...)
-		if _, err := client.PublishManifest(t.Context(), b.manifest, wrong); err == nil || !strings.Contains(err.Error(), `layer "site"`) {
+		if _, err := client.PublishManifest(t.Context(), b.manifest, wrong, nil); err == nil || !strings.Contains(err.Error(), `layer "site"`) {
 			t.Errorf("with another layer: %v", err)
 		}
 		if n := checkWhole(t, store); n != 0 {

@@ -15,22 +15,28 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// Saved is an image that was written for a container engine.
+type Saved struct {
+	Digest  string   // of the image or index that the reference meant
+	DiffIDs []string // digests of the uncompressed layers
+}
+
 // SaveImage writes an image, carried or outside, as a tar that `docker load` reads, named tag.
-// It gives the digests of the image's uncompressed layers. Layers pass through files in dir.
-func (c *Client) SaveImage(ctx context.Context, reference, platform, tag, dir string, w io.Writer) ([]string, error) {
+// Layers pass through files in dir.
+func (c *Client) SaveImage(ctx context.Context, reference, platform, tag, dir string, w io.Writer) (Saved, error) {
 	p, err := splitPlatform(platform)
 	if err != nil {
-		return nil, err
+		return Saved{}, err
 	}
 	image, err := c.baseImage(ctx, reference, p)
 	if err != nil {
-		return nil, fmt.Errorf("save %s: %w", reference, err)
+		return Saved{}, fmt.Errorf("save %s: %w", reference, err)
 	}
 	diffIDs, err := image.save(ctx, tag, dir, w)
 	if err != nil {
-		return nil, fmt.Errorf("save %s: %w", reference, err)
+		return Saved{}, fmt.Errorf("save %s: %w", reference, err)
 	}
-	return diffIDs, nil
+	return Saved{Digest: image.digest, DiffIDs: diffIDs}, nil
 }
 
 func (b *base) save(ctx context.Context, tag, dir string, w io.Writer) ([]string, error) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -24,13 +25,30 @@ type walker struct {
 	client  *http.Client
 	token   string
 	modules int
+	// attached is how many referrers each module has to have.
+	attached int
+}
+
+// checkPublished is [checkWhole] of a store that has the one publication, or a part of it.
+func checkPublished(t *testing.T, store *registrytest.Registry, p publication) (modules int) {
+	t.Helper()
+	attached := 0
+	if p.signed {
+		attached = len(attachments)
+	}
+	return walk(t, store, attached)
 }
 
 // checkWhole walks every manifest of the module web and its artifacts. It gives the number of
 // published modules found.
 func checkWhole(t *testing.T, store *registrytest.Registry) (modules int) {
 	t.Helper()
-	w := &walker{t: t, store: store, client: plain(t, store), token: store.Token("*", registry.ActionPull)}
+	return walk(t, store, 0)
+}
+
+func walk(t *testing.T, store *registrytest.Registry, attached int) (modules int) {
+	t.Helper()
+	w := &walker{t: t, store: store, client: plain(t, store), token: store.Token("*", registry.ActionPull), attached: attached}
 	for _, repository := range []string{"modules/web", "modules/web/server", "modules/web/program"} {
 		var list struct{ Tags []string }
 		response, data := w.read("GET", repository, "tags/list")
@@ -77,6 +95,30 @@ func (w *walker) document(repository, reference string) {
 	if m.Config.MediaType == schema.MediaTypeConfig {
 		w.modules++
 		w.module(repository, m.Config.Digest.String())
+		w.referrers(repository, schema.Digest(data))
+	}
+}
+
+// referrers reads what is attached as any tool does that knows the distribution specification.
+func (w *walker) referrers(repository, digest string) {
+	w.t.Helper()
+	if w.attached == 0 {
+		return
+	}
+	response, data := w.read("GET", repository, "manifests/"+strings.Replace(digest, ":", "-", 1))
+	if response.StatusCode != http.StatusOK {
+		w.t.Errorf("module %s resolves and has no referrers: %s", digest, response.Status)
+		return
+	}
+	listed := must(v1.ParseIndexManifest(bytes.NewReader(data))).Manifests
+	if len(listed) != w.attached {
+		w.t.Errorf("module %s has %d referrers, want %d", digest, len(listed), w.attached)
+	}
+	for _, referrer := range listed {
+		_, data := w.read("GET", repository, "manifests/"+referrer.Digest.String())
+		if m := must(v1.ParseManifest(bytes.NewReader(data))); m.Subject == nil || m.Subject.Digest.String() != digest || m.ArtifactType != referrer.ArtifactType {
+			w.t.Errorf("referrer %s of %s is of %+v", referrer.Digest, digest, m.Subject)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/mesh-control/mesh/internal/git"
 	"github.com/mesh-control/mesh/internal/giturl"
@@ -29,6 +30,8 @@ const DefaultLimit = 4 << 30
 type Clone struct {
 	Ref    string // full name
 	Commit string
+	// CommittedAt is the commit's own time.
+	CommittedAt time.Time
 
 	ctx     context.Context //nolint:containedctx // a clone lives for one build, whose context this is
 	request Request
@@ -58,7 +61,7 @@ func Get(ctx context.Context, req Request) (*Clone, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Ref, c.Commit = commit.Ref, commit.Commit
+	c.Ref, c.Commit, c.CommittedAt = commit.Ref, commit.Commit, commit.CommittedAt
 	if c.top, err = newRepository(from, "", commit); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package clone
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/config"
@@ -32,6 +34,23 @@ type repository struct {
 	commit     *git.Commit
 	root       *object.Tree
 	submodules map[string]string // addresses by path, as .gitmodules has them; nil until read
+}
+
+// Submodule is one that something was read of.
+type Submodule struct {
+	Path       string // where it stands in the repository
+	Repository string // address, without what is secret in it
+	Commit     string
+}
+
+// Submodules lists those that something was read of, by path.
+func (c *Clone) Submodules() []Submodule {
+	read := make([]Submodule, 0, len(c.inside))
+	for _, at := range slices.Sorted(maps.Keys(c.inside)) {
+		r := c.inside[at]
+		read = append(read, Submodule{Path: at, Repository: giturl.Redact(r.address), Commit: r.commit.Commit})
+	}
+	return read
 }
 
 func newRepository(address, at string, commit *git.Commit) (*repository, error) {

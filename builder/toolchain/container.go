@@ -32,6 +32,7 @@ type Container struct {
 
 	mu      sync.Mutex
 	version string
+	digest  string // of the image
 }
 
 // Where things stand in a container: the compilation's volume, and the caches.
@@ -87,8 +88,10 @@ func (c *Container) load(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	r, w := io.Pipe()
 	saved := make(chan error, 1)
+	var image registry.Saved
 	go func() {
-		_, err := c.Registry.SaveImage(ctx, c.Image, "linux/"+runtime.GOARCH, c.tag(), dir, w)
+		var err error
+		image, err = c.Registry.SaveImage(ctx, c.Image, "linux/"+runtime.GOARCH, c.tag(), dir, w)
 		w.CloseWithError(err)
 		saved <- err
 	}()
@@ -97,6 +100,7 @@ func (c *Container) load(ctx context.Context) error {
 	if why := <-saved; why != nil && !errors.Is(why, io.ErrClosedPipe) {
 		return why
 	}
+	c.digest = image.Digest
 	return err
 }
 
@@ -127,7 +131,9 @@ func (c *Container) Compile(ctx context.Context, job Compilation) (Product, erro
 	if err != nil {
 		return Product{}, err
 	}
-	return j.finish(entries)
+	made, err := j.finish(entries)
+	made.Image, made.ImageDigest = c.Image, c.digest
+	return made, err
 }
 
 // steps runs them on a volume that holds the source, and takes what they leave.

@@ -17,6 +17,8 @@ var golang = language{
 	asks:  [][]string{{"go", "env", "GOVERSION"}},
 	parse: one,
 	plan:  planGo,
+
+	components: goComponents,
 }
 
 // goEnvironment is all a Go command sees, whatever the machine's is. Telemetry has no

@@ -15,6 +15,8 @@ var node = language{
 	asks:  [][]string{{"node", "--version"}, {"npm", "--version"}},
 	parse: func(lines []string) (string, error) { return labelled(lines, "node", "npm") },
 	plan:  planNode,
+
+	components: nodeComponents,
 }
 
 // packageJSON is what is read of a package.json.
@@ -35,10 +37,14 @@ type packageLock struct {
 }
 
 type lockedPackage struct {
+	Name      string `json:"name"` // where it is another than that of its directory
+	Version   string `json:"version"`
 	Resolved  string `json:"resolved"`
 	Integrity string `json:"integrity"`
 	Link      bool   `json:"link"`
 	InBundle  bool   `json:"inBundle"`
+
+	Development bool `json:"dev"`
 }
 
 func planNode(src source, _ Compilation, at place) (*job, error) {
@@ -89,13 +95,18 @@ func planNode(src source, _ Compilation, at place) (*job, error) {
 	return j, nil
 }
 
+// lockFile is the name of the file that npm heeds.
+func lockFile(src source) string {
+	if src.has("npm-shrinkwrap.json") {
+		return "npm-shrinkwrap.json"
+	}
+	return "package-lock.json"
+}
+
 // readLock checks that everything the package depends on is pinned by content. It says
 // whether there is a lock file, and whether it names anything outside the source.
 func readLock(src source, p packageJSON) (locked, outside bool, err error) {
-	name := "package-lock.json"
-	if src.has("npm-shrinkwrap.json") {
-		name = "npm-shrinkwrap.json"
-	}
+	name := lockFile(src)
 	if !src.has(name) {
 		if wants := slices.Concat(slices.Sorted(maps.Keys(p.Dependencies)), slices.Sorted(maps.Keys(p.Development)), slices.Sorted(maps.Keys(p.Optional))); len(wants) > 0 && !src.beneath("node_modules") {
 			return false, false, fail(ReasonNotLocked, "run npm install and commit package-lock.json", "package.json depends on %s, and there is no package-lock.json", strings.Join(wants, ", "))

@@ -20,6 +20,8 @@ var python = language{
 	asks:  [][]string{{"python3", "-c", "import platform; print(platform.python_version())"}},
 	parse: func(lines []string) (string, error) { return labelled(lines, "python") },
 	plan:  planPython,
+
+	components: pythonComponents,
 }
 
 // The files that pin what a pyproject.toml depends on: exact versions with hashes, and,

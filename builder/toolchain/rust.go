@@ -13,6 +13,8 @@ var rust = language{
 	asks:  [][]string{{"rustc", "--version"}, {"cc", "-dumpfullversion"}},
 	parse: func(lines []string) (string, error) { return labelled(lines, "rustc", "cc") },
 	plan:  planRust,
+
+	components: rustComponents,
 }
 
 // rustTarget is named although it is the compiler's own: only then are procedural macros,

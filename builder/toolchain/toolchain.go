@@ -27,11 +27,14 @@ type Compilation struct {
 
 // Product is what a bundle holds. Entrypoint is what a container of it starts when its
 // module.json names nothing; it is nil where there is no one thing to start, and Unclear
-// says why.
+// says why. Image is the reference of the toolchain image it was compiled in, with the digest
+// that it had; both are "" of the machine's own toolchain.
 type Product struct {
-	Entries    []archive.Entry
-	Entrypoint []string
-	Unclear    string
+	Entries     []archive.Entry
+	Entrypoint  []string
+	Unclear     string
+	Image       string
+	ImageDigest string
 }
 
 // The languages.
@@ -82,6 +85,8 @@ type language struct {
 	asks   [][]string // commands whose output is the version
 	plan   func(source source, c Compilation, at place) (*job, error)
 	parse  func(lines []string) (string, error) // of what asks printed
+
+	components func(source source, p Product) ([]Component, error)
 }
 
 var languages = map[string]language{Go: golang, Node: node, Rust: rust, Python: python}

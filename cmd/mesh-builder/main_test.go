@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mesh-control/mesh/builder/buildertest"
+	"github.com/mesh-control/mesh/internal/pki"
 	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
@@ -95,6 +96,7 @@ type lab struct {
 	registry *registrytest.Registry
 	repo     *testenv.Repo
 	store    string // credential file
+	key      string // file
 }
 
 func newLab(t *testing.T) *lab {
@@ -102,6 +104,14 @@ func newLab(t *testing.T) *lab {
 	l := &lab{Mesh: buildertest.New(t), registry: registrytest.Start(t), repo: testenv.Git(t)}
 	config := l.registry.Config()
 	l.store = credential(t, schema.Credential{URL: config.URL, Fingerprint: config.Fingerprint, Password: config.Token})
+	l.key = filepath.Join(t.TempDir(), "key")
+	private, _, err := pki.NewSealingKey()
+	if err == nil {
+		err = os.WriteFile(l.key, private, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 
@@ -123,7 +133,7 @@ func (l *lab) worker(t *testing.T, name, work, stop string) *program {
 	t.Helper()
 	broker := credential(t, schema.Credential{URL: l.BuilderURL(name), Fingerprint: l.Fingerprint})
 	return start(t, stop, "022", nil,
-		"--broker-credential", broker, "--store-credential", l.store, "--work", work, "--name", name)
+		"--broker-credential", broker, "--store-credential", l.store, "--key", l.key, "--work", work, "--name", name)
 }
 
 func (l *lab) writeModule(name string) {

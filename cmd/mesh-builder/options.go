@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.toolchain, "toolchain", "host", "host: the machine's own; container: images named by --toolchain-image")
 	f.StringToStringVar(&o.toolchainImages, "toolchain-image", nil, "language=reference of a toolchain image; languages are "+strings.Join(toolchain.Languages(), ", "))
 	f.StringVar(&o.caBundle, "ca-bundle", "", "file of certificates trusted for git, module proxies and outside registries")
-	f.StringVar(&o.key, "key", "", "file with this builder's private key, for repository credentials sealed to it")
+	f.StringVar(&o.key, "key", "", "file with this builder's private key: repository credentials are sealed to it, and provenance is signed with it")
 	f.StringVar(&o.goProxy, "go-proxy", "", "GOPROXY while dependencies are fetched")
 	f.StringToStringVar(&o.registries, "package-registry", nil, "language=where its packages are fetched from, as node=https://…; go has --go-proxy")
 	f.StringSliceVar(&o.insecure, "outside-insecure", nil, "outside registries spoken to without TLS, as 127.0.0.1:5001")
@@ -89,7 +90,7 @@ func (o *options) builder(ctx context.Context, log *slog.Logger) (*builder.Build
 		if _, err := os.Stat(o.key); err != nil {
 			return nil, err
 		}
-		b.Open = o.openCredential
+		b.Open, b.SigningKey = o.openCredential, o.signingKey
 	}
 	var err error
 	b.Toolchains, err = o.toolchains(ctx, b, log)
@@ -104,6 +105,15 @@ func (o *options) openCredential(url string, sealed schema.Sealed) ([]byte, erro
 		return nil, err
 	}
 	return pki.OpenRepository(private, pki.RepositoryCredential, url, sealed)
+}
+
+// signingKey is derived from the key in the file as it is now.
+func (o *options) signingKey() (ed25519.PrivateKey, error) {
+	private, err := os.ReadFile(o.key)
+	if err != nil {
+		return nil, err
+	}
+	return pki.BuilderSigningKey(private)
 }
 
 func (o *options) close() {
