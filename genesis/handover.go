@@ -2,6 +2,7 @@ package genesis
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (in *Installer) adopt(ctx context.Context) error {
 
 func (in *Installer) adoptInput(ctx context.Context) (reconcile.AdoptInput, error) {
 	input := reconcile.AdoptInput{
-		Operator: "operator", Token: in.keys.token,
+		Operator: "operator", Token: in.keys.token, SigningKey: in.keys.initBuilder.Public().(ed25519.PublicKey),
 		Repository: &api.RepositoryAddIn{URL: in.sourceURL(), Ref: "refs/heads/main", Watch: repositories + "/mesh.git"},
 	}
 	var err error

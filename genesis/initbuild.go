@@ -2,6 +2,7 @@ package genesis
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ func (in *Installer) initBuild(ctx context.Context) (string, error) {
 		Name: "genesis", Work: in.layout().path("genesis", "build"), Registry: client, AllowLocal: true,
 		CloneFrom:  map[string]string{in.sourceURL(): in.sourceDir()},
 		Toolchains: map[string]toolchain.Toolchain{toolchain.Go: compiler},
+		SigningKey: func() (ed25519.PrivateKey, error) { return in.keys.initBuilder, nil },
 		Log:        slog.New(slog.DiscardHandler),
 	}
 	if err := b.Start(ctx); err != nil {

@@ -19,8 +19,9 @@ type keys struct {
 	caPEM, caKeyPEM         []byte
 	declaration             ed25519.PrivateKey
 	registry                ed25519.PrivateKey
-	token                   string // the operator's
-	controllerRole          string // passwords
+	initBuilder             ed25519.PrivateKey // signs the provenance of what is built before there is a mesh
+	token                   string             // the operator's
+	controllerRole          string             // passwords
 	catalogueRole           string
 	superuser               string
 	brokerAdmin             string
@@ -34,7 +35,7 @@ func makeKeys(l layout, mesh string) (*keys, error) {
 	if err := k.authority(l, mesh); err != nil {
 		return nil, err
 	}
-	for name, key := range map[string]*ed25519.PrivateKey{"declaration": &k.declaration, "registry": &k.registry} {
+	for name, key := range map[string]*ed25519.PrivateKey{"declaration": &k.declaration, "registry": &k.registry, "builder": &k.initBuilder} {
 		var err error
 		if *key, err = signingKey(l.keys("signing-" + name + ".pem")); err != nil {
 			return nil, fmt.Errorf("%s key: %w", name, err)

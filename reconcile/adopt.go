@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"slices"
 
@@ -27,7 +28,8 @@ type AdoptInput struct {
 	Operator     string               `json:"operator"` // name
 	Token        string               `json:"token"`    // the operator's; only its hash is stored
 	Foundation   []schema.Resource    `json:"foundation,omitempty"`
-	Results      []schema.Result      `json:"results"` // of the init builder, with their manifests
+	Results      []schema.Result      `json:"results"`              // of the init builder, with their manifests
+	SigningKey   ed25519.PublicKey    `json:"signingKey,omitempty"` // of the init builder's provenance
 	Assignments  []api.Assignment     `json:"assignments"`
 	Given        []GivenSecret        `json:"given,omitempty"`
 	Repository   *api.RepositoryAddIn `json:"repository,omitempty"`
@@ -120,6 +122,11 @@ func record(ctx context.Context, tx pgx.Tx, in AdoptInput) error {
 	}
 	for _, result := range in.Results {
 		if err := builds.Adopt(ctx, tx, adoptedBy, result); err != nil {
+			return err
+		}
+	}
+	if in.SigningKey != nil {
+		if err := builds.AdoptSigningKey(ctx, tx, adoptedBy, in.SigningKey); err != nil {
 			return err
 		}
 	}

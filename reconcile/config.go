@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/internal/pki"
@@ -234,6 +235,24 @@ func token(key ed25519.PrivateKey, subject string, push bool) string {
 		access[0].Actions = append(access[0].Actions, registry.ActionPush)
 	}
 	return registry.SignToken(key, registry.Claims{Subject: subject, Access: access})
+}
+
+// registryClient makes clients of the controller's own; nil without a registry. Its tokens are
+// for the one use, and end.
+func (c Config) registryClient() func() (*registry.Client, error) {
+	r := c.Registry
+	if r == nil {
+		return nil
+	}
+	return func() (*registry.Client, error) {
+		now := time.Now()
+		return registry.NewClient(registry.Config{
+			URL: r.URL, CA: r.CA, Fingerprint: r.Fingerprint, Attempts: 3,
+			Token: registry.SignToken(r.Key, registry.Claims{Subject: "controller", IssuedAt: now, Expires: now.Add(time.Hour), Access: []registry.Access{
+				{Repository: "modules/*", Actions: []string{registry.ActionPull}},
+			}}),
+		})
+	}
 }
 
 func (c Config) toolchains() map[string]string {

@@ -63,7 +63,7 @@ func (c *Controller) register() (*extension.Host, error) {
 	delivered := delivery.New(delivery.Config{
 		Bus: c.bus, Secrets: keeper, BuiltIn: builtIn, Key: config.DeclarationKey, Epoch: Epoch, Log: c.log,
 	})
-	glance := &glance{mesh: config.Mesh, version: config.Version, builds: built, delivery: delivered}
+	glance := &glance{mesh: config.Mesh, version: config.Version, builds: built, delivery: delivered, registry: config.registryClient()}
 	return extension.New(extension.Config{
 		Store: c.pool, Log: c.log, ID: id, Mesh: config.Mesh, Version: config.Version, Roles: config.Roles,
 		Extensions: []extension.Extension{

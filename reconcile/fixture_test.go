@@ -11,10 +11,11 @@ import (
 	"github.com/mesh-control/mesh/internal/testenv"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/reconciletest"
+	"github.com/mesh-control/mesh/registry/registrytest"
 	"github.com/mesh-control/mesh/schema"
 )
 
-func TestMain(m *testing.M) { testenv.Run(m) }
+func TestMain(m *testing.M) { testenv.Run(m, registrytest.Leaks()) }
 
 const repository = reconciletest.Repository
 

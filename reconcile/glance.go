@@ -11,6 +11,7 @@ import (
 	"github.com/mesh-control/mesh/reconcile/delivery"
 	"github.com/mesh-control/mesh/reconcile/extension"
 	"github.com/mesh-control/mesh/reconcile/inventory"
+	"github.com/mesh-control/mesh/registry"
 )
 
 // glance answers what takes more than one extension's facts.
@@ -18,6 +19,7 @@ type glance struct {
 	mesh, version string
 	builds        *builds.Builds
 	delivery      *delivery.Delivery
+	registry      func() (*registry.Client, error) // nil without a registry
 }
 
 // Extension is what the controller registers.

@@ -47,6 +47,12 @@ func (g *glance) trace(ctx context.Context, c *extension.Context, in api.TraceIn
 			Remedy: "mesh status lists modules and nodes; a commit or digest takes at least four of its hex digits",
 		}
 	}
+	if err == nil {
+		err = g.check(ctx, c.Store, out.Chains)
+	}
+	if err == nil && in.SBOM {
+		out.SBOMs, err = g.sboms(ctx, out.Chains)
+	}
 	return out, err
 }
 
@@ -211,8 +217,8 @@ func (t *tracing) add(ctx context.Context, out *api.TraceOut, module api.ModuleS
 		chain.Builds = found
 	}
 	for _, build := range chain.Builds {
-		if build.Provenance != "" {
-			chain.Provenance = build.Provenance
+		if chain.Provenance == "" && build.Digest == digest {
+			chain.Provenance = build.Provenance // the newest
 		}
 	}
 	if digest != "" {

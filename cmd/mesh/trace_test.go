@@ -1,7 +1,9 @@
 package main
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/reconciletest"
@@ -59,4 +61,22 @@ func TestGraphInEachFormat(t *testing.T) {
 	m.run("status", "-o", "dot").exits(exitUsage).warns("use table, json")
 	m.run("graph", "--dependents").exits(exitUsage)
 	m.run("graph", "absent").exits(exitFailed).warns("there is no module absent")
+}
+
+// What the check says is printed, whatever it is.
+func TestTraceSaysWhetherTheBuildIsSigned(t *testing.T) {
+	m := newMesh(t)
+	m.Hold(built("web", "1", nil))
+	m.run("trace", "web").exits(exitDone).says("signed    NOT VERIFIED, missing: no build of this manifest recorded any\n")
+	if out := answer[api.TraceOut](m.run("trace", "web", "-o", "json")); out.Chains[0].Check.State != api.ProvenanceMissing {
+		t.Errorf("check: %+v", out.Chains[0].Check)
+	}
+	m.run("trace", "web", "--sbom").exits(exitFailed).warns("no signed list", "web: provenance missing")
+	at := time.Now()
+	verified := api.ProvenanceCheck{
+		State: api.ProvenanceVerified, Builder: "n1", Commit: hex40("web1"), Build: "b-1", Started: at.Add(-2 * time.Second), Finished: at, Message: "its key was withdrawn later",
+	}
+	if got := signed(verified); !strings.HasPrefix(got, "verified: builder n1 made it of commit "+hex40("web1")[:12]+" in build b-1") || !strings.HasSuffix(got, "took 2s; its key was withdrawn later") {
+		t.Errorf("verified reads %q", got)
+	}
 }

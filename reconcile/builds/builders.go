@@ -27,8 +27,9 @@ const (
 )
 
 // issue makes a builder's account and key, in place of those it had, and seals to its node
-// what it needs to reach the broker and the private half of the key. A secret is stored before the account is made, in a transaction
-// that the account's failure rolls back.
+// what it needs to reach the broker and the private half of the key. What the builder signs from
+// now on is known by the key derived from that. A secret is stored before the account is made,
+// in a transaction that the account's failure rolls back.
 func (b *Builds) issue(ctx context.Context, c *extension.Context, tx pgx.Tx, node string) (api.BuilderIssueOut, error) {
 	password := rand.Text() + rand.Text()
 	account := bus.BuilderAccount(node, password)
@@ -57,6 +58,9 @@ ON CONFLICT (node) DO UPDATE SET public_key = excluded.public_key, issued_at = m
 		node, account.Name, public)
 	if err != nil {
 		return api.BuilderIssueOut{}, fmt.Errorf("record builder of %s: %w", node, err)
+	}
+	if err := IssueSigningKey(ctx, tx, node, private); err != nil {
+		return api.BuilderIssueOut{}, err
 	}
 	if err := c.Work.Enqueue(ctx, tx, workRecipients, "all", time.Time{}); err != nil {
 		return api.BuilderIssueOut{}, err

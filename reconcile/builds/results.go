@@ -121,7 +121,7 @@ func writeResult(ctx context.Context, tx pgx.Tx, builder string, result schema.R
 	_, err := tx.Exec(ctx, `
 UPDATE mesh.builds SET outcome = $2, result = $3, log = $4, artifacts = $5, digest = $6, commit = $7, tree = $8,
   module = CASE WHEN $9 <> '' THEN $9 ELSE module END, builder = $10, started_at = $11, ended_at = $12,
-  recipe = CASE WHEN $13 <> '' THEN $13 ELSE recipe END
+  recipe = CASE WHEN $13 <> '' THEN $13 ELSE recipe END, recorded_at = mesh.mesh_now()
 WHERE id = $1`,
 		result.ID, string(result.Outcome), kept, storable(log), artifacts, result.Digest, result.Commit, result.Tree,
 		result.Module, builder, result.Started, result.Ended, recipeOf(result))
