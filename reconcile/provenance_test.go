@@ -24,10 +24,9 @@ import (
 // notary is a mesh with a registry of its own and a builder that signs.
 type notary struct {
 	*mesh
-	store   *registrytest.Registry
-	client  *registry.Client
-	private []byte // the builder's, as it was issued
-	key     ed25519.PrivateKey
+	store  *registrytest.Registry
+	client *registry.Client
+	key    ed25519.PrivateKey
 }
 
 func newNotary(t *testing.T) *notary {

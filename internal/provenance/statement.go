@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"strings"
 	"time"
 
 	"github.com/mesh-control/mesh/schema"
@@ -86,7 +87,7 @@ type RunDetails struct {
 
 // sha256Digest gives "sha256:<hex>" in the form of a statement.
 func sha256Digest(digest string) map[string]string {
-	return map[string]string{"sha256": digest[len("sha256:"):]}
+	return map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")}
 }
 
 // Image is a [Resource] that is an image or another content of a registry.
