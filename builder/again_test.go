@@ -35,7 +35,7 @@ func TestVerifySaysWhichArtifactsAreTheSameWhenMadeTwiceAndWhereTheOthersPart(t 
 		}
 	}
 	stamped := first.Reproducible["stamped"]
-	if stamped.Same || !strings.Contains(stamped.Difference, "layer 3") || !strings.Contains(stamped.Difference, "srv/stamp: differs at byte 0") {
+	if stamped.Same || !strings.Contains(stamped.Difference, "layer 3") || !strings.Contains(stamped.Difference, "srv/stamp: differs at byte ") {
 		t.Errorf("stamped: %+v", stamped)
 	}
 

@@ -95,7 +95,11 @@ func (b *Builder) Start(ctx context.Context) error {
 		b.Log.Info("removed an unfinished build", "build", dir.Name())
 	}
 	if b.Engine != nil {
-		if err := b.Engine.Sweep(ctx); err != nil {
+		_, err := b.engineRoot(ctx)
+		if err == nil {
+			err = b.Engine.Sweep(ctx)
+		}
+		if err != nil {
 			// Builds that need the engine will say so; the others need not wait for it.
 			b.Log.Warn("engine cannot be swept", "error", err)
 		}

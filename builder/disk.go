@@ -17,9 +17,9 @@ func (b *Builder) watchDisks(parent context.Context) (ctx context.Context, stop 
 	ctx, cancel := context.WithCancelCause(parent)
 	disks := []string{b.Work}
 	if b.Engine != nil {
-		// An engine that does not answer fails the build later, and one of another machine keeps
-		// its files in a directory that is not here.
-		if root, err := b.Engine.Root(ctx); err == nil {
+		// An engine that does not answer fails the build that needs it, and one of another machine
+		// keeps its files in a directory that is not here.
+		if root, err := b.engineRoot(ctx); err == nil {
 			disks = append(disks, root)
 		}
 	}
@@ -49,6 +49,17 @@ func (b *Builder) watchDisks(parent context.Context) (ctx context.Context, stop 
 		cancel(nil)
 		<-ended
 	}
+}
+
+// enginePatience is how long a builder waits for an engine that takes a connection and says
+// nothing, before it goes on without.
+const enginePatience = 5 * time.Second
+
+// engineRoot is the directory of the engine's files, from an engine that answers.
+func (b *Builder) engineRoot(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	return b.Engine.Root(ctx)
 }
 
 // enough says whether the disk of a directory has what is to stay free.

@@ -146,7 +146,8 @@ func (l *lab) trust(t *testing.T, f *front, file, pin string) {
 	}
 }
 
-// ends orders a build and waits until it ends.
+// ends orders a build and waits until it ends and its job is off the queue: whoever breaks the
+// connection before that has it built again.
 func (l *lab) ends(t *testing.T, id string, p *program) {
 	t.Helper()
 	l.Order(schema.Job{ID: id, Repository: l.repo.URL(), Path: "m"})
@@ -155,6 +156,7 @@ func (l *lab) ends(t *testing.T, id string, p *program) {
 		if result.ID != id || result.Outcome != schema.OutcomeBuilt {
 			t.Fatalf("%s %s: %+v\n%s", result.ID, result.Outcome, result.Error, p.log)
 		}
+		l.Settled()
 	case <-timeout():
 		t.Fatalf("no result\n%s", p.log)
 	}
