@@ -43,7 +43,9 @@ func (w *Worker) take(ctx context.Context, d bus.Delivery) *underway {
 	w.current = u
 	go func() {
 		defer close(u.done)
+		defer w.measure.begun()()
 		u.result = w.build(building, d)
+		w.measure.ended(u.result)
 	}()
 	return u
 }

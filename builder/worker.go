@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/schema"
 )
@@ -29,7 +31,11 @@ type Worker struct {
 	Grace time.Duration
 
 	current *underway
+	measure *metrics
 }
+
+// Measure counts builds where an operator's tools read them. It comes before Run.
+func (w *Worker) Measure(registry prometheus.Registerer) { w.measure = newMetrics(registry) }
 
 // Run works until the context ends. A build under way then is given back to the queue.
 func (w *Worker) Run(ctx context.Context) error {

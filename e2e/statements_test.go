@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/reconcile/api"
+	"github.com/mesh-control/mesh/reconcile/host"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -102,13 +105,19 @@ func (l lab) credentials(c container) map[string]string {
 	return files
 }
 
-func (l lab) builder() container {
+// theOne is the container of a module that has one.
+func (l lab) theOne(module string) container {
 	l.t.Helper()
-	found := l.containers("builder")
+	found := l.containers(module)
 	if len(found) != 1 {
-		l.t.Fatalf("%d builders on the node", len(found))
+		l.t.Fatalf("%d containers of %s on the node", len(found), module)
 	}
 	return found[0]
+}
+
+func (l lab) builder() container {
+	l.t.Helper()
+	return l.theOne("builder")
 }
 
 func TestS1_027_ABuilderHoldsItsOwnCredentialsAndNothingMore(t *testing.T) {
@@ -307,4 +316,43 @@ func TestS1_048_ABuildNodeIsOneTheBuilderIsAssignedTo(t *testing.T) {
 	l.command("mesh", append([]string{"assign", "builder", "--node", node}, settings...)...)
 	l.command("mesh", "push", node, "-y")
 	l.until("the node takes work again", taking)
+}
+
+// The broker forgets the builder's password, as one restored from an old backup does.
+func TestS1_059_OnlyABuildThatCompletesProvesTheBuildersCredential(t *testing.T) {
+	l := theMesh(t)
+	var admin schema.Credential
+	for path, text := range l.credentials(l.theOne("controller")) {
+		if filepath.Base(path) == "broker-admin.json" {
+			if err := json.Unmarshal([]byte(text), &admin); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	broker := bus.Admin{URL: admin.URL, User: admin.User, Password: admin.Password}
+	if err := broker.PutAccount(t.Context(), bus.BuilderAccount(node, "another-password")); err != nil {
+		t.Fatal(err)
+	}
+	builder := l.builder()
+	l.command("docker", "restart", builder.ID)
+	says := func(phase string) func() bool {
+		return func() bool {
+			var shown api.NodeShowOut
+			if err := json.Unmarshal([]byte(l.command("mesh", "node", "show", node, "-o", "json")), &shown); err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(shown.Resources, func(r schema.ResourceStatus) bool {
+				return r.ID == "builder/program" && r.Phase == phase
+			})
+		}
+	}
+	l.until("the node says that the builder is failing", says(host.PhaseFailing))
+	if running := l.command("docker", "inspect", "--format", "{{.State.Running}}", builder.ID); running != "true" {
+		t.Errorf("its container runs: %s", running)
+	}
+
+	l.command("mesh", "builder", "issue", "--node", node)
+	l.command("mesh", "push", node, "-y")
+	l.until("the node says that the builder runs", says(host.PhaseRunning))
+	l.script("proof")
 }

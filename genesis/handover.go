@@ -272,6 +272,7 @@ func (in *Installer) assignBuilder(ctx context.Context) (string, error) {
 	}
 	_, err = api.AssignmentAdd.Do(ctx, client, api.AssignIn{Module: builderModule, Node: in.Node, Settings: map[string]string{
 		"engine-socket": strings.TrimPrefix(in.Engine, "unix://"), "toolchain-go": in.toolchain,
+		"metrics-port": strconv.Itoa(in.ports.Builder),
 	}})
 	if err != nil {
 		return "", err

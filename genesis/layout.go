@@ -42,30 +42,43 @@ type ports struct {
 	Proxy      int `json:"proxy"`
 	Git        int `json:"git"`
 	Controller int `json:"controller"`
-	Metrics    int `json:"metrics"`
+	Metrics    int `json:"metrics"` // the catalogue's
+	Builder    int `json:"builder"` // its metrics
 }
 
 const firstPort = 7400
 
-// choosePorts reads the ports chosen before, or takes the first free ones.
+// choosePorts reads the ports chosen before, and takes the first free ones for those that were
+// not: an earlier release may have had fewer.
 func choosePorts(l layout, address string, first int) (ports, error) {
 	var p ports
 	text, err := os.ReadFile(l.ports())
 	if err == nil {
-		return p, json.Unmarshal(text, &p)
+		err = json.Unmarshal(text, &p)
 	}
-	if !errors.Is(err, os.ErrNotExist) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return p, err
 	}
+	all := []*int{&p.Registry, &p.Postgres, &p.Broker, &p.Management, &p.Dist, &p.EPMD, &p.Proxy, &p.Git, &p.Controller, &p.Metrics, &p.Builder}
 	next := first
-	for _, port := range []*int{&p.Registry, &p.Postgres, &p.Broker, &p.Management, &p.Dist, &p.EPMD, &p.Proxy, &p.Git, &p.Controller, &p.Metrics} {
+	for _, port := range all {
+		next = max(next, *port+1)
+	}
+	chosen := false
+	for _, port := range all {
+		if *port != 0 {
+			continue
+		}
 		for ; !free(address, next); next++ {
 			if next > first+1000 {
 				return p, fmt.Errorf("choose ports: none free between %d and %d", first, next)
 			}
 		}
-		*port = next
+		*port, chosen = next, true
 		next++
+	}
+	if !chosen {
+		return p, nil
 	}
 	return p, writeJSON(l.ports(), p, 0o600)
 }

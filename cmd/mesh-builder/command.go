@@ -14,9 +14,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/mesh-control/mesh/builder"
 	"github.com/mesh-control/mesh/internal/bus"
+	"github.com/mesh-control/mesh/internal/listen"
 	"github.com/mesh-control/mesh/schema"
 )
 
@@ -67,6 +69,7 @@ func command(o *options) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	o.flags(cmd.PersistentFlags())
+	cmd.Flags().StringVar(&o.metrics, "listen-metrics", "", "address for /metrics, /healthz and /readyz, host:port")
 	cmd.Flags().StringVar(&o.brokerCredential, "broker-credential", "", "file with the broker's URL and fingerprint")
 	cmd.AddCommand(buildCommand(o))
 	return cmd
@@ -135,8 +138,33 @@ func work(ctx context.Context, o *options, stderr io.Writer) error {
 	defer b.Close()
 	conn := bus.Dial(ctx, config)
 	defer conn.Close()
+	worker := &builder.Worker{Builder: b, Bus: conn, Log: log}
+	group, ctx := errgroup.WithContext(ctx)
+	if o.metrics != "" {
+		metrics := listen.NewMetrics()
+		worker.Measure(metrics)
+		health := listen.Health(metrics, func() (string, error) { return ready(conn.State()) })
+		if err := listen.Listen(ctx, group, log, "metrics", o.metrics, health); err != nil {
+			return err
+		}
+	}
 	log.Info("builder takes builds", "name", o.name)
-	return (&builder.Worker{Builder: b, Bus: conn, Log: log}).Run(ctx)
+	group.Go(func() error { return worker.Run(ctx) })
+	return group.Wait()
+}
+
+// ready says whether the broker gives this builder builds. That its process runs proves nothing
+// of its credential.
+func ready(broker bus.State) (string, error) {
+	switch {
+	case broker.LastError != "":
+		return "", fmt.Errorf("no connection to the broker: %s", broker.LastError)
+	case broker.Blocked != "":
+		return "", fmt.Errorf("the broker takes no results: %s", broker.Blocked)
+	case !broker.Publishing || !broker.Consuming || broker.Waiting > 0:
+		return "", errors.New("the broker gives no builds yet")
+	}
+	return "takes builds", nil
 }
 
 // byHand makes one build and prints it as it goes.

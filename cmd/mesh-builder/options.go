@@ -26,6 +26,7 @@ import (
 type options struct {
 	brokerCredential string
 	storeCredential  string
+	metrics          string
 	work             string
 	engine           string
 	name             string

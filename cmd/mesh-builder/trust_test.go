@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -126,23 +127,32 @@ func (f *front) spoken() int {
 	return f.met
 }
 
-// trust writes the credential of a builder that reaches the broker through the front.
-func (l *lab) trust(t *testing.T, f *front, file, pin string) {
+// through gives the credential of a builder that reaches the broker through the front.
+func (l *lab) through(t *testing.T, f *front, pin string) schema.Credential {
 	t.Helper()
 	u, err := url.Parse(l.BuilderURL("one"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.Host = f.address
-	data, err := json.Marshal(schema.Credential{URL: u.String(), Fingerprint: pin})
-	if err != nil {
+	return schema.Credential{URL: u.String(), Fingerprint: pin}
+}
+
+// renew replaces a credential's file under the program that reads it.
+func renew(t *testing.T, file string, c schema.Credential) {
+	t.Helper()
+	if err := os.Rename(credential(t, c), file); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
+}
+
+// eventually waits for what a program is to do.
+func eventually(t *testing.T, p *program, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(buildertest.Patience); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s\n%s", buildertest.Patience, what, p.log)
+		}
 	}
 }
 
@@ -180,23 +190,78 @@ func TestS1_063_NothingIsLearnedOfABrokerThatShowsAnotherCertificate(t *testing.
 	l.repo.Commit("a module")
 	f := newFront(t, l.BuilderURL("one"))
 	pin := f.certify(t)
-	file := credential(t, schema.Credential{})
-	l.trust(t, f, file, pin)
+	file := credential(t, l.through(t, f, pin))
 	p := start(t, "run", "022", nil, "--broker-credential", file, "--store-credential", l.store, "--work", t.TempDir(), "--name", "one")
 	l.ends(t, "issued", p)
 
 	another := f.certify(t)
-	deadline := time.Now().Add(buildertest.Patience)
-	for strings.Count(p.log.String(), "fingerprint") < 3 { // not the first time, and not later
-		if time.Now().After(deadline) {
-			t.Fatalf("the builder does not say what is wrong:\n%s", p.log)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually(t, p, "it says what is wrong, more than once", func() bool {
+		return strings.Count(p.log.String(), "fingerprint") >= 3
+	})
 	if n := f.spoken(); n > 0 {
 		t.Errorf("the builder spoke %d times to a broker it cannot know", n)
 	}
 
-	l.trust(t, f, file, another)
+	renew(t, file, l.through(t, f, another))
 	l.ends(t, "issued-again", p)
+}
+
+// listens is the address of one of a program's servers.
+func (p *program) listens(t *testing.T, what string) string {
+	t.Helper()
+	var line struct{ What, Address string }
+	eventually(t, p, "it listens for "+what, func() bool {
+		for text := range strings.Lines(p.log.String()) {
+			if json.Unmarshal([]byte(text), &line) == nil && line.What == what {
+				return true
+			}
+		}
+		return false
+	})
+	return line.Address
+}
+
+// readiness is what a program answers at /readyz.
+func readiness(t *testing.T, p *program) (status int, text string) {
+	t.Helper()
+	response, err := http.Get("http://" + p.listens(t, "metrics") + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// The process runs all along, and with a credential that opens nothing it is not ready.
+func TestS1_059_ABuilderWithAWrongPasswordIsNotReady(t *testing.T) {
+	l := newLab(t)
+	l.writeModule("m")
+	l.repo.Commit("a module")
+	issued := l.BuilderURL("one")
+	u, err := url.Parse(issued)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wrong = "the-password-of-another"
+	u.User = url.UserPassword(u.User.Username(), wrong)
+	file := credential(t, schema.Credential{URL: u.String(), Fingerprint: l.Fingerprint})
+	p := start(t, "run", "022", nil, "--broker-credential", file, "--store-credential", l.store,
+		"--work", t.TempDir(), "--name", "one", "--listen-metrics", "127.0.0.1:0")
+	eventually(t, p, "the refusal is said", func() bool {
+		status, text := readiness(t, p)
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "password not allowed")
+	})
+	if strings.Contains(p.log.String(), wrong) {
+		t.Error("the log holds the password")
+	}
+
+	renew(t, file, schema.Credential{URL: issued, Fingerprint: l.Fingerprint})
+	l.ends(t, "issued", p)
+	if status, text := readiness(t, p); status != http.StatusOK || text != "ok: takes builds\n" {
+		t.Errorf("with the issued credential: %d %s", status, text)
+	}
 }

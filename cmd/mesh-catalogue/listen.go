@@ -10,36 +10,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/catalogue/source/gitserve"
+	"github.com/mesh-control/mesh/internal/listen"
 )
 
-// health answers /healthz while the process lives, /readyz while the database answers it.
+// health knows of the service once its database is open.
 type health struct {
-	registry *prometheus.Registry
-	service  atomic.Pointer[catalogue.Service]
+	service atomic.Pointer[catalogue.Service]
 }
 
-func (h *health) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		switch service := h.service.Load(); {
-		case service == nil || !service.Connected():
-			http.Error(w, "the database does not answer", http.StatusServiceUnavailable)
-		case service.Leading():
-			fmt.Fprintln(w, "ok: leading")
-		default:
-			fmt.Fprintln(w, "ok: waiting to lead")
-		}
-	})
-	return mux
+// ready says whether the database answers the service.
+func (h *health) ready() (string, error) {
+	switch service := h.service.Load(); {
+	case service == nil || !service.Connected():
+		return "", errors.New("the database does not answer")
+	case service.Leading():
+		return "leading", nil
+	default:
+		return "waiting to lead", nil
+	}
 }
 
 func served(root string, log *slog.Logger) http.Handler {
@@ -64,44 +57,8 @@ func listenHooks(ctx context.Context, group *errgroup.Group, log *slog.Logger, a
 		}
 		service.Hooks().ServeHTTP(w, r)
 	})
-	server := newServer(log, handler)
+	server := listen.NewServer(log, handler)
 	server.WriteTimeout, server.MaxHeaderBytes = 30*time.Second, 16<<10
-	serve(ctx, group, log, "hooks", netutil.LimitListener(listener, hooksConnections), server)
+	listen.Serve(ctx, group, log, "hooks", netutil.LimitListener(listener, hooksConnections), server)
 	return nil
-}
-
-// listen serves handler on address until ctx ends, then gives requests under way a moment.
-func listen(ctx context.Context, group *errgroup.Group, log *slog.Logger, what, address string, handler http.Handler) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen for %s: %w", what, err)
-	}
-	serve(ctx, group, log, what, listener, newServer(log, handler))
-	return nil
-}
-
-func newServer(log *slog.Logger, handler http.Handler) *http.Server {
-	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-}
-
-func serve(ctx context.Context, group *errgroup.Group, log *slog.Logger, what string, listener net.Listener, server *http.Server) {
-	log.Info("listening", "what", what, "address", listener.Addr().String())
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve %s: %w", what, err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := server.Shutdown(grace); err != nil {
-			_ = server.Close()
-		}
-		return nil
-	})
 }

@@ -14,13 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mesh-control/mesh/catalogue"
 	"github.com/mesh-control/mesh/catalogue/source"
+	"github.com/mesh-control/mesh/internal/listen"
 	"github.com/mesh-control/mesh/internal/store"
 )
 
@@ -83,18 +82,16 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	health := &health{registry: registry}
+	metrics, health := listen.NewMetrics(), &health{}
 	signalled := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	if o.metrics != "" {
-		if err := listen(ctx, group, log, "metrics", o.metrics, health.handler()); err != nil {
+		if err := listen.Listen(ctx, group, log, "metrics", o.metrics, listen.Health(metrics, health.ready)); err != nil {
 			return err
 		}
 	}
 	for _, address := range o.serve {
-		if err := listen(ctx, group, log, "repositories", address, served(o.serveRoot, log)); err != nil {
+		if err := listen.Listen(ctx, group, log, "repositories", address, served(o.serveRoot, log)); err != nil {
 			return err
 		}
 	}
@@ -114,7 +111,7 @@ func run(ctx context.Context, o options) error {
 		}
 		defer pool.Close()
 		service, err := catalogue.New(pool, catalogue.Config{
-			Poll: o.poll, Key: key, HooksURL: hooksURL, Registry: registry, Log: log,
+			Poll: o.poll, Key: key, HooksURL: hooksURL, Registry: metrics, Log: log,
 			Source: source.Config{Dir: o.directory, MemoryBytes: o.memory, MaxBytes: o.maximum},
 		})
 		if err != nil {
