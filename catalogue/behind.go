@@ -19,6 +19,7 @@ const (
 	NeverBuilt      = "NeverBuilt"
 	SourceChanged   = "SourceChanged"
 	RecipeChanged   = "RecipeChanged"
+	UpstreamMoved   = "UpstreamMoved"
 	LastBuildFailed = "LastBuildFailed"
 	Suspended       = "Suspended"
 )
@@ -44,7 +45,11 @@ type ManifestFacts struct {
 	Commit string
 	Tree   string
 	Recipe string
+	Moved  []Moved
 }
+
+// Moved is an upstream tag that means another digest now than when a manifest was built.
+type Moved struct{ Reference, Was, Now string }
 
 // BuildFacts are the last build that ended for a module. Tree and Recipe are its input's; a
 // build that failed before it knew its tree has none, and Commit then stands for it.
@@ -78,6 +83,11 @@ func Behind(source SourceFacts, manifest *ManifestFacts, lastBuild *BuildFacts, 
 	}
 	if manifest != nil && manifest.Recipe != recipe {
 		reasons = append(reasons, Reason{RecipeChanged, fmt.Sprintf("built with recipe %s, now %s", short(manifest.Recipe), short(recipe))})
+	}
+	if manifest != nil {
+		for _, up := range manifest.Moved {
+			reasons = append(reasons, Reason{UpstreamMoved, fmt.Sprintf("%s is %s now, and was %s when it was mirrored", up.Reference, short(up.Now), short(up.Was))})
+		}
 	}
 	if len(reasons) > 0 && failedOn(lastBuild, source, recipe) {
 		message := fmt.Sprintf("build %s of this very source failed", lastBuild.ID)

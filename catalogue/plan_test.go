@@ -159,6 +159,7 @@ func TestBehindHasItsReasons(t *testing.T) {
 	source := SourceFacts{State: StateOK, Commit: "c2", Tree: "t2"}
 	current := &ManifestFacts{Commit: "c1", Tree: "t2", Recipe: "r"}
 	old := &ManifestFacts{Commit: "c1", Tree: "t1", Recipe: "r"}
+	borrows := &ManifestFacts{Commit: "c1", Tree: "t2", Recipe: "r", Moved: []Moved{{"docker.io/library/a:1", "sha256:1", "sha256:2"}}}
 	failed := &BuildFacts{ID: "7", Failed: true, Tree: "t2", Recipe: "r", Message: "no compiler"}
 	for name, c := range map[string]struct {
 		source   SourceFacts
@@ -176,6 +177,7 @@ func TestBehindHasItsReasons(t *testing.T) {
 		"source changed":                   {source, old, nil, "r", []string{SourceChanged}, StateBehind, true, true},
 		"recipe changed":                   {source, current, nil, "r2", []string{RecipeChanged}, StateBehind, true, true},
 		"both changed":                     {source, old, nil, "r2", []string{SourceChanged, RecipeChanged}, StateBehind, true, true},
+		"an upstream tag moved":            {source, borrows, nil, "r", []string{UpstreamMoved}, StateBehind, true, true},
 		"failed on this input":             {source, old, failed, "r", []string{SourceChanged, LastBuildFailed}, StateFailed, false, true},
 		"failed, never built":              {source, nil, failed, "r", []string{NeverBuilt, LastBuildFailed}, StateFailed, false, true},
 		"failed on another tree":           {source, old, &BuildFacts{Failed: true, Tree: "t1", Recipe: "r"}, "r", []string{SourceChanged}, StateBehind, true, true},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mesh-control/mesh/internal/bus"
 	"github.com/mesh-control/mesh/internal/pki"
+	"github.com/mesh-control/mesh/reconcile/builds"
 	"github.com/mesh-control/mesh/reconcile/compose"
 	"github.com/mesh-control/mesh/reconcile/secrets"
 	"github.com/mesh-control/mesh/registry"
@@ -43,6 +44,9 @@ type File struct {
 	DeclarationKey string            `json:"declarationKey"` // PEM, PKCS 8, ed25519
 	Registry       *RegistryFile     `json:"registry,omitempty"`
 	Toolchains     map[string]string `json:"toolchains,omitempty"` // by language; Go's own where empty
+	// UpstreamInterval is the time between two looks at what borrowed tags mean, as "1h", which
+	// is the default; "0" never looks.
+	UpstreamInterval string `json:"upstreamInterval,omitempty"`
 }
 
 // RegistryFile says where the registry of the foundation is.
@@ -68,7 +72,12 @@ type Config struct {
 	DeclarationKey ed25519.PrivateKey
 	Registry       *Registry
 	Toolchains     map[string]string
+	// UpstreamInterval is the time between two looks at what borrowed tags mean; 0 never looks.
+	UpstreamInterval time.Duration
 }
+
+// defaultUpstreamInterval is a tag's owner's pace, and far from what registries allow one to ask.
+const defaultUpstreamInterval = time.Hour
 
 // Registry is the foundation's registry.
 type Registry struct {
@@ -103,6 +112,12 @@ func Load(path string) (Config, error) {
 	}
 	if c.DeclarationKey, err = ReadKey(file.DeclarationKey); err != nil {
 		return c, fmt.Errorf("read declaration key: %w", err)
+	}
+	c.UpstreamInterval = defaultUpstreamInterval
+	if file.UpstreamInterval != "" {
+		if c.UpstreamInterval, err = time.ParseDuration(file.UpstreamInterval); err != nil || c.UpstreamInterval != 0 && c.UpstreamInterval < time.Second {
+			return c, fmt.Errorf("configuration: upstreamInterval: %q is neither a duration of 1s or more, as 30m, nor 0 for never", file.UpstreamInterval)
+		}
 	}
 	if file.Registry != nil {
 		if c.Registry, err = loadRegistry(*file.Registry); err != nil {
@@ -249,10 +264,19 @@ func (c Config) registryClient() func() (*registry.Client, error) {
 		return registry.NewClient(registry.Config{
 			URL: r.URL, CA: r.CA, Fingerprint: r.Fingerprint, Attempts: 3,
 			Token: registry.SignToken(r.Key, registry.Claims{Subject: "controller", IssuedAt: now, Expires: now.Add(time.Hour), Access: []registry.Access{
-				{Repository: "modules/*", Actions: []string{registry.ActionPull}},
+				{Repository: "modules/*", Actions: []string{registry.ActionPull}}, {Repository: "carried/*", Actions: []string{registry.ActionPull}},
 			}}),
 		})
 	}
+}
+
+// upstreams asks through the mesh's own registry, where carried images stand for the outside's.
+func (c Config) upstreams() func() (builds.Upstreams, error) {
+	client := c.registryClient()
+	if client == nil {
+		return nil
+	}
+	return func() (builds.Upstreams, error) { return client() }
 }
 
 func (c Config) toolchains() map[string]string {

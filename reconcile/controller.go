@@ -58,7 +58,8 @@ func (c *Controller) register() (*extension.Host, error) {
 	stock := inventory.New(inventory.Config{Bus: c.bus, Admin: config.Admin, BuiltIn: builtIn, Log: c.log})
 	built := builds.New(builds.Config{
 		Bus: c.bus, Admin: config.Admin, Secrets: keeper, Client: id, Toolchains: config.toolchains(),
-		BrokerAddress: config.brokerAddress(), Fingerprint: strings.Join(config.Broker.Fingerprints, " "), Log: c.log,
+		BrokerAddress: config.brokerAddress(), Fingerprint: strings.Join(config.Broker.Fingerprints, " "),
+		Upstreams: config.upstreams(), UpstreamInterval: config.UpstreamInterval, Log: c.log,
 	})
 	delivered := delivery.New(delivery.Config{
 		Bus: c.bus, Secrets: keeper, BuiltIn: builtIn, Key: config.DeclarationKey, Epoch: Epoch, Log: c.log,

@@ -13,6 +13,7 @@ import (
 	"github.com/mesh-control/mesh/internal/store"
 	"github.com/mesh-control/mesh/reconcile/api"
 	"github.com/mesh-control/mesh/reconcile/extension"
+	"github.com/mesh-control/mesh/reconcile/inventory"
 	"github.com/mesh-control/mesh/reconcile/secrets"
 )
 
@@ -31,7 +32,10 @@ type Config struct {
 	// BrokerAddress is host:port as nodes reach the broker, and Fingerprint its pin.
 	BrokerAddress string
 	Fingerprint   string
-	Log           *slog.Logger
+	// Upstreams is asked what borrowed tags mean, every UpstreamInterval; nil and 0 ask nobody.
+	Upstreams        func() (Upstreams, error)
+	UpstreamInterval time.Duration
+	Log              *slog.Logger
 }
 
 // Builds asks for builds and keeps what came of them.
@@ -59,7 +63,7 @@ func Migrations() []store.Migration { return store.Embedded(migrationFiles, "bui
 
 // Extension is what the controller registers.
 func (b *Builds) Extension() extension.Extension {
-	return extension.Extension{
+	e := extension.Extension{
 		Name:       "builds",
 		Requires:   []string{"inventory", "secrets"},
 		Migrations: Migrations(),
@@ -75,6 +79,13 @@ func (b *Builds) Extension() extension.Extension {
 		Start:     b.start,
 		Stop:      b.end,
 	}
+	if b.config.Upstreams != nil && b.config.UpstreamInterval > 0 {
+		e.Reconcilers = append(e.Reconcilers, extension.Reconciler{
+			Name: workUpstreams, ShardBy: extension.ShardNone, Run: b.lookUpstreams,
+			Periodic: []extension.Periodic{{Key: "all", Every: b.config.UpstreamInterval}},
+		})
+	}
+	return e
 }
 
 var actions = []string{
@@ -231,6 +242,12 @@ func (b *Builds) selfCheck(ctx context.Context, c *extension.Context) ([]api.Fin
 			Message: "messages arrived that were not what they claimed to be", Fix: "look at mesh.refused_messages; revoke the account named there if it is not yours",
 		})
 	}
-	catalogued, err := checkCatalogue(ctx, c.Store)
-	return append(findings, catalogued...), err
+	for _, check := range []func(context.Context, inventory.Queryer) ([]api.Finding, error){checkCatalogue, checkUpstreams} {
+		found, err := check(ctx, c.Store)
+		if err != nil {
+			return findings, err
+		}
+		findings = append(findings, found...)
+	}
+	return findings, nil
 }

@@ -77,12 +77,16 @@ func (b *Builds) facts(ctx context.Context, q inventory.Queryer) (*facts, error)
 	if err != nil {
 		return nil, err
 	}
+	upstreams, err := readUpstreams(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	toolchains := b.toolchains(manifests)
 	for name, row := range manifests {
 		m := f.module(name)
 		m.recipe = recipe.Again(&row.Document, toolchains)
 		source := row.Document.Source
-		m.manifest = &catalogue.ManifestFacts{Digest: row.Digest, Commit: source.Commit, Tree: source.Tree, Recipe: row.Document.Recipe}
+		m.manifest = &catalogue.ManifestFacts{Digest: row.Digest, Commit: source.Commit, Tree: source.Tree, Recipe: row.Document.Recipe, Moved: moved(row, upstreams)}
 		m.recorded, m.build = row.Recorded, row.Build
 		if m.repository == "" {
 			m.repository, m.path = source.Repository, source.Path

@@ -23,6 +23,8 @@ const (
 	workPublish = "build.publish"
 	workCancel  = "build.cancel"
 	workSweep   = "build.sweep"
+	// workUpstreams sees what the tags that modules borrow mean now.
+	workUpstreams = "build.upstreams"
 	// workRecipients tells the catalogue whose keys private repositories' credentials go to.
 	workRecipients = "build.recipients"
 )
@@ -123,7 +125,8 @@ func (b *Builds) job(m *moduleFacts) wanted {
 		},
 		recipe: m.recipe, commit: m.source.Commit, tree: m.source.Tree, seen: m.seen,
 	}
-	if m.manifest != nil {
+	// What was built of this very input is not asked for when the input's meaning has changed.
+	if m.manifest != nil && len(m.manifest.Moved) == 0 {
 		job.Current = &schema.CurrentManifest{Digest: m.manifest.Digest, Tree: m.manifest.Tree, Recipe: m.manifest.Recipe}
 	}
 	return job
